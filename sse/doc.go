@@ -1,0 +1,10 @@
+// Package sse splits the bytes of a token stream into events: server-sent
+// events as the WHATWG HTML Living Standard defines them (section 9.2,
+// "Server-sent events"), and newline-delimited JSON beside them.
+//
+// Both splitters are driven by the writer: bytes are fed as they arrive, in
+// pieces of any size, and every event comes out as soon as its last byte is
+// in. The invariant: the events do not depend on where the input is cut, each
+// byte is looked at once, and what is held between two feeds is never more
+// than one event, at most the limit given.
+package sse

@@ -1,0 +1,37 @@
+package sse
+
+import "errors"
+
+// ErrEventTooLarge is the error of a splitter whose input holds an event (or
+// a line of NDJSON) longer than its limit. A splitter stays at this error.
+var ErrEventTooLarge = errors.New("sse: event too large")
+
+// Event is one event of a stream. Its slices are valid until the next call of
+// the splitter that returned it.
+type Event struct {
+	// Name is the value of the event field; empty where there was none.
+	Name []byte
+	// Data holds the values of the data fields, joined with newlines; for
+	// NDJSON the line without its terminator.
+	Data []byte
+}
+
+// Splitter is what the framings have in common. The sequence is
+//
+//	s.Feed(p)
+//	for ev, ok := s.Next(); ok; ev, ok = s.Next() { … }
+//	if err := s.Err(); err != nil { … }
+//
+// for every piece of input, and the same with Close in place of Feed at its
+// end. p must not change until Next has returned false.
+type Splitter interface {
+	// Feed takes the next piece of the input.
+	Feed(p []byte)
+	// Close tells that the input has ended: an event that lacks only its
+	// terminator can then be had from Next.
+	Close()
+	// Next returns the next event that is complete.
+	Next() (Event, bool)
+	// Err returns ErrEventTooLarge once the limit was passed, else nil.
+	Err() error
+}
