@@ -1,0 +1,70 @@
+package fanout
+
+import "github.com/caddy-llmstream/caddy-llmstream/provider"
+
+// Batch is a part of a log, read once from its start to its end. It copies
+// nothing: the texts of its events are slices of the log.
+type Batch struct {
+	last  int // index of the event before the next one
+	to    int // index of the last event
+	at    mark
+	text  []byte
+	table table
+	runs  []run           // from the run of the next event on
+	end   *provider.Event // terminal event, whose index is to+1; nil where it is not part of the batch
+}
+
+// Len is the number of events that Next has not returned yet.
+func (b *Batch) Len() int {
+	n := b.to - b.last
+	if b.end != nil {
+		n++
+	}
+	return n
+}
+
+// Next returns the next event and its index. With merge it returns as many
+// events as one can stand for: one with all their text, and the index of the
+// last of them. ok is false when the batch is at its end.
+func (b *Batch) Next(merge bool) (index int, ev provider.Event, ok bool) {
+	if b.last == b.to {
+		if b.end == nil {
+			return 0, provider.Event{}, false
+		}
+		ev, b.end = *b.end, nil
+		b.last++
+		b.to++
+		return b.last, ev, true
+	}
+	first := b.last + 1
+	if len(b.runs) > 1 && b.runs[1].first == first {
+		b.runs = b.runs[1:]
+	}
+	r := &b.runs[0]
+	start := b.at.text
+	b.step(merge)
+	ev = provider.Event{Kind: r.kind, Choice: r.choice, Text: b.text[start:b.at.text:b.at.text]}
+	if r.first == first {
+		ev.Tool = r.tool
+	} else {
+		ev.Tool.Index = r.tool.Index
+	}
+	return b.last, ev, true
+}
+
+// step moves over the next event, with merge over the rest of its run.
+func (b *Batch) step(merge bool) {
+	if !merge {
+		b.at = b.table.next(b.at)
+		b.last++
+		return
+	}
+	if len(b.runs) == 1 {
+		b.last = b.to
+		b.at.text = len(b.text)
+		return
+	}
+	for end := b.runs[1].first - 1; b.last < end; b.last++ {
+		b.at = b.table.next(b.at)
+	}
+}

@@ -1,0 +1,64 @@
+package fanout
+
+// Cursor is the place of one reader in a Stream: the index of the last event
+// that it has had. It belongs to one goroutine at a time, but needs none of
+// its own: it never blocks, and Changed tells when to look again.
+type Cursor struct {
+	stream *Stream
+	index  int
+}
+
+// Index returns the index of the last event that the reader has had.
+func (c *Cursor) Index() int { return c.index }
+
+// Read returns everything after the cursor, the terminal event included, and
+// leaves the cursor where it is: Advance moves it.
+func (c *Cursor) Read() Batch {
+	s := c.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	head := s.log.head()
+	if c.index > head { // the terminal event was had as well
+		return Batch{last: c.index, to: c.index}
+	}
+	b := s.log.since(max(c.index, s.log.base))
+	b.end = s.end
+	return b
+}
+
+// Advance moves the cursor to an event that the reader has had.
+func (c *Cursor) Advance(index int) { c.index = index }
+
+// Lag returns how many events the reader has not had yet.
+func (c *Cursor) Lag() int {
+	head, _ := c.stream.Head()
+	return head - c.index
+}
+
+// Ended reports whether the reader has had the terminal event.
+func (c *Cursor) Ended() bool {
+	head, terminal := c.stream.Head()
+	return terminal != nil && c.index >= head
+}
+
+// closed is a channel that is always ready.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Changed returns a channel that is closed as soon as there is something to
+// read: at once where there is already.
+func (c *Cursor) Changed() <-chan struct{} {
+	s := c.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.headLocked() > c.index {
+		return closed
+	}
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}

@@ -1,0 +1,129 @@
+package fanout
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+var (
+	// ErrTooLarge is the error of an append beyond the limit of a Stream.
+	ErrTooLarge = errors.New("fanout: response too large")
+	// ErrForgotten is the error of opening a cursor at a place whose events
+	// are no longer kept.
+	ErrForgotten = errors.New("fanout: events no longer kept")
+)
+
+// Stream is the log of one response: its output events, and at last the one
+// terminal event. It is safe for concurrent use.
+type Stream struct {
+	id    string
+	limit int
+
+	mu      sync.Mutex
+	log     history
+	end     *provider.Event
+	changed chan struct{} // closed at the next change; nil while nobody waits
+}
+
+// NewStream returns an empty log of the response id. Its memory is at most
+// about limit bytes; 0 is no limit.
+func NewStream(id string, limit int) *Stream {
+	return &Stream{id: id, limit: limit}
+}
+
+// ID returns the response id.
+func (s *Stream) ID() string { return s.id }
+
+// Append adds the output events of one read from upstream and wakes every
+// reader once. Their texts are copied. After the end it does nothing. The
+// error is ErrTooLarge where the events do not fit; then none is added.
+func (s *Stream) Append(events []provider.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		return nil
+	}
+	if s.limit > 0 {
+		n := len(s.log.text) + len(s.log.table.lens)
+		for i := range events {
+			n += len(events[i].Text) + 2
+		}
+		if n > s.limit {
+			return ErrTooLarge
+		}
+	}
+	for i := range events {
+		s.log.append(&events[i])
+	}
+	s.wake()
+	return nil
+}
+
+// End adds the terminal event, which must not change any more. Only the first
+// call has an effect; it returns true.
+func (s *Stream) End(terminal *provider.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		return false
+	}
+	s.end = terminal
+	s.wake()
+	return true
+}
+
+// wake tells everyone who waits that there is something to read, or that
+// something else has changed. The caller holds mu.
+func (s *Stream) wake() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// Head returns the index of the last event, and the terminal event once the
+// response has ended.
+func (s *Stream) Head() (index int, terminal *provider.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.headLocked(), s.end
+}
+
+func (s *Stream) headLocked() int {
+	if s.end != nil {
+		return s.log.head() + 1
+	}
+	return s.log.head()
+}
+
+// Size returns the memory that the log holds, in bytes.
+func (s *Stream) Size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.size()
+}
+
+// Open returns a cursor that stands after the event index. The error is
+// ErrBadCursor for an index beyond the last event, and ErrForgotten for one
+// whose next event is no longer kept.
+func (s *Stream) Open(index int) (*Cursor, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case index < 0 || index > s.headLocked():
+		return nil, ErrBadCursor
+	case index < s.log.base:
+		return nil, ErrForgotten
+	}
+	return &Cursor{stream: s, index: index}, nil
+}
+
+// Recycle forgets all output events and uses their memory for the next ones.
+// It is for a log whose one reader has read everything and holds no Batch.
+func (s *Stream) Recycle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log.recycle()
+}
