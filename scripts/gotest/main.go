@@ -1,0 +1,72 @@
+// Command gotest runs go test and prints a digest of it: the build errors, the
+// whole output of what failed, one line for each package, the reason of every
+// skipped test, and the counts. Nothing is printed of a test that passed.
+//
+//	go run ./scripts/gotest -race -timeout 10m ./...
+//
+// All arguments are those of go test. It must run in the root of the checkout.
+//
+// The invariant: it exits with 0 only if go test did, and if no test that needs
+// the recorded streams was skipped although they are there.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+)
+
+// Tests that need the recorded streams skip with this mark where the folder is
+// missing. Where it is there, a skip means that the check silently went away.
+const (
+	sharedMark = "SKIP-SHARED"
+	sharedDir  = "../shared/corpus"
+)
+
+func main() {
+	// An interrupt reaches go test as well, which ends by it. Waiting for that
+	// keeps what it prints last, so the signal is taken and dropped here.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+
+	d := newDigest(os.Stdout)
+	code, err := run(goTest(os.Args[1:]...), d)
+	d.summarize()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
+		os.Exit(2)
+	}
+	if _, err := os.Stat(sharedDir); err == nil && len(d.marked) > 0 {
+		fmt.Printf("FAIL: skipped for want of the recorded streams, but %s is there:\n", sharedDir)
+		for _, name := range d.marked {
+			fmt.Println("    " + name)
+		}
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func goTest(args ...string) *exec.Cmd {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...) //nolint:gosec // the arguments are the caller's own
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// run feeds the report of cmd to d and returns the exit code. The error is
+// about the running, not about the tests.
+func run(cmd *exec.Cmd, d *digest) (int, error) {
+	report, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	readErr := d.read(report)
+	err = cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		return exit.ExitCode(), readErr
+	}
+	return 0, errors.Join(readErr, err)
+}
