@@ -3,16 +3,16 @@ package sse
 import "errors"
 
 // ErrEventTooLarge is the error of a splitter whose input holds an event (or
-// a line of NDJSON) longer than its limit. A splitter stays at this error.
+// a line) longer than its limit. A splitter stays at this error.
 var ErrEventTooLarge = errors.New("sse: event too large")
 
-// Event is one event of a stream. Its slices are valid until the next call of
-// the splitter that returned it.
+// Event is one event of a stream. Its slices must not be written to, and are
+// valid until the next call of the splitter that returned it.
 type Event struct {
 	// Name is the value of the event field; empty where there was none.
 	Name []byte
 	// Data holds the values of the data fields, joined with newlines; for
-	// NDJSON the line without its terminator.
+	// NDJSON the line without its terminator, for an array the element.
 	Data []byte
 }
 
@@ -25,7 +25,8 @@ type Event struct {
 // for every piece of input, and the same with Close in place of Feed at its
 // end. p must not change until Next has returned false.
 type Splitter interface {
-	// Feed takes the next piece of the input.
+	// Feed takes the next piece of the input. What Next has not yet read of
+	// the piece before is lost; after Close and after an error p is ignored.
 	Feed(p []byte)
 	// Close tells that the input has ended: an event that lacks only its
 	// terminator can then be had from Next.

@@ -1,0 +1,34 @@
+package sse
+
+// Held returns how many bytes the splitter holds between two feeds, and how
+// much memory its buffers take.
+func Held(s Splitter) (size, capacity int) {
+	for _, sp := range spans(s) {
+		size += sp.size()
+		capacity += cap(sp.buf)
+	}
+	return size, capacity
+}
+
+// Poison overwrites the last byte that the splitter holds, so that a splitter
+// which looked at it a second time would go wrong.
+func Poison(s Splitter, c byte) {
+	for _, sp := range spans(s) {
+		if n := len(sp.buf); n > 0 {
+			sp.buf[n-1] = c
+		}
+	}
+}
+
+func spans(s Splitter) []*span {
+	switch s := s.(type) {
+	case *Parser:
+		return []*span{&s.name, &s.data}
+	case *Lines:
+		return []*span{&s.line}
+	case *Array:
+		return []*span{&s.element}
+	default:
+		panic("unknown splitter")
+	}
+}
