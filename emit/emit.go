@@ -1,0 +1,99 @@
+// Package emit turns canonical events into what clients read: one Encoder for
+// each dialect.
+//
+// The invariant: whatever the events hold, every frame is whole and has data,
+// a heartbeat aside; an encoder never parses text, which is put between quotes
+// as it is, and allocates nothing for a delta.
+package emit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// The dialects. Passthrough is the one that has no Encoder: its bytes are the
+// upstream's own.
+const (
+	DialectText        = "text"
+	DialectPlain       = "plain"
+	DialectOpenAI      = "openai"
+	DialectAnthropic   = "anthropic"
+	DialectAISDK       = "ai-sdk"
+	DialectPassthrough = "passthrough"
+)
+
+// ErrUnknownDialect is the error of New for a name that is none of the
+// dialects that have an Encoder.
+var ErrUnknownDialect = errors.New("emit: unknown dialect")
+
+// Encoder turns the events of one response's log into the frames of one
+// dialect, for one client. The first event that it is given may be any of the
+// log. It is not safe for concurrent use.
+type Encoder interface {
+	// Header sets the header fields of a response in the dialect.
+	Header(h http.Header)
+	// Encode writes the frames of one event, an output or the terminal one,
+	// with its index in the log; for an event that was merged from several,
+	// the index of the last. w keeps the first error of a write.
+	Encode(w *bufio.Writer, index int, ev *provider.Event)
+}
+
+// Options say what an Encoder must know of a response.
+type Options struct {
+	// ResponseID is the id of the response, as fanout.NewID makes them. Where
+	// it is empty, the client is told none.
+	ResponseID string
+}
+
+// New returns an Encoder of the dialect. The error is ErrUnknownDialect.
+func New(dialect string, o Options) (Encoder, error) {
+	switch dialect {
+	case DialectText:
+		return NewText(o.ResponseID), nil
+	default:
+		return nil, fmt.Errorf("%w %q", ErrUnknownDialect, dialect)
+	}
+}
+
+// Heartbeat writes the comment that tells a client of server-sent events, and
+// whatever is between, that the connection is alive. It may stand between two
+// frames only. One newline ends it: with two it would be an event without
+// data, on which some clients fail.
+func Heartbeat(w *bufio.Writer) {
+	_, _ = w.WriteString(": ping\n")
+}
+
+// setHeader sets the header fields that all dialects have in common. Each
+// keeps something on the way from holding back or changing the stream.
+func setHeader(h http.Header, contentType, responseID string) {
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no") // nginx and what learned from it
+	h.Set("Incremental", "?1")       // RFC 10036
+	if responseID != "" {
+		h.Set("X-Response-Id", responseID)
+	}
+}
+
+const eventStream = "text/event-stream; charset=utf-8"
+
+// reserve returns an empty slice of w's free memory, of capacity n at least
+// where all of w has that: what is appended to it and then written is neither
+// allocated nor copied.
+func reserve(w *bufio.Writer, n int) []byte {
+	if w.Available() < n {
+		_ = w.Flush() // w keeps the error
+	}
+	return w.AvailableBuffer()
+}
+
+// writeText writes head, an escaped text of any length, and tail.
+func writeText(w *bufio.Writer, head, text []byte, tail string) {
+	_, _ = w.Write(head)
+	_, _ = w.Write(text)
+	_, _ = w.WriteString(tail)
+}

@@ -1,0 +1,192 @@
+package emit
+
+import (
+	"bufio"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/jsontext"
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// headRoom is more than the bytes of a frame before its text, the response id
+// aside.
+const headRoom = 128
+
+// Text encodes the default dialect: server-sent events with the text alone,
+// each with an id that a client can come back with.
+type Text struct {
+	responseID string
+}
+
+// NewText returns an encoder for one client of a response. Where the response
+// id is empty, frames have no id.
+func NewText(responseID string) *Text {
+	return &Text{responseID: responseID}
+}
+
+// Header implements Encoder.
+func (t *Text) Header(h http.Header) {
+	setHeader(h, eventStream, t.responseID)
+}
+
+// Encode implements Encoder.
+func (t *Text) Encode(w *bufio.Writer, index int, ev *provider.Event) {
+	switch ev.Kind {
+	case provider.Text:
+		t.writeDelta(w, index, "", ev)
+	case provider.Reasoning:
+		t.writeDelta(w, index, "reasoning", ev)
+	case provider.Refusal:
+		t.writeDelta(w, index, "refusal", ev)
+	case provider.ToolCall:
+		t.writeToolCall(w, index, ev)
+	case provider.Done:
+		b := t.appendHead(w, index, "done")
+		b = append(b, "data: "...)
+		b = appendResult(b, ev.Result)
+		_, _ = w.Write(append(b, "\n\n"...))
+	case provider.Failed:
+		b := t.appendHead(w, index, "error")
+		b = append(b, "data: "...)
+		b = AppendError(b, ev.Err, t.responseID)
+		_, _ = w.Write(append(b, "\n\n"...))
+	default: // facts for a Reader, which no log holds
+	}
+}
+
+// Reconnect writes the frame that sends the client away in good order: it is
+// to come back after retry, rounded to milliseconds, with the index of the
+// last event it had, 0 where there was none.
+func (t *Text) Reconnect(w *bufio.Writer, index int, retry time.Duration, reason string) {
+	ms := retry.Round(time.Millisecond).Milliseconds()
+	b := t.appendHead(w, index, "reconnect")
+	b = append(b, "retry: "...)
+	b = strconv.AppendInt(b, ms, 10)
+	b = append(b, "\ndata: {\"reason\":\""...)
+	b = jsontext.Append(b, reason)
+	b = append(b, `","retry_ms":`...)
+	b = strconv.AppendInt(b, ms, 10)
+	_, _ = w.Write(append(b, "}\n\n"...))
+}
+
+// Gap writes the frame that tells a slow client how many events were dropped,
+// with the index of the last of them.
+func (t *Text) Gap(w *bufio.Writer, index, dropped int) {
+	b := t.appendHead(w, index, "gap")
+	b = append(b, `data: {"dropped":`...)
+	b = strconv.AppendInt(b, int64(dropped), 10)
+	_, _ = w.Write(append(b, "}\n\n"...))
+}
+
+func (t *Text) writeDelta(w *bufio.Writer, index int, event string, ev *provider.Event) {
+	b := t.appendHead(w, index, event)
+	b = append(b, "data: {"...)
+	b = appendChoice(b, ev.Choice)
+	b = append(b, `"text":"`...)
+	writeText(w, b, ev.Text, "\"}\n\n")
+}
+
+func (t *Text) writeToolCall(w *bufio.Writer, index int, ev *provider.Event) {
+	b := t.appendHead(w, index, "tool_call")
+	b = append(b, "data: {"...)
+	b = appendChoice(b, ev.Choice)
+	b = append(b, `"index":`...)
+	b = strconv.AppendInt(b, int64(ev.Tool.Index), 10)
+	if ev.Tool.ID != "" {
+		b = append(b, `,"id":"`...)
+		b = append(jsontext.Append(b, ev.Tool.ID), '"')
+	}
+	if ev.Tool.Name != "" {
+		b = append(b, `,"name":"`...)
+		b = append(jsontext.Append(b, ev.Tool.Name), '"')
+	}
+	b = append(b, `,"arguments":"`...)
+	writeText(w, b, ev.Text, "\"}\n\n")
+}
+
+// appendHead appends the lines of a frame before its data to the free memory
+// of w.
+func (t *Text) appendHead(w *bufio.Writer, index int, event string) []byte {
+	b := reserve(w, headRoom+len(t.responseID))
+	if t.responseID != "" {
+		b = append(b, "id: "...)
+		b = append(b, t.responseID...)
+		b = append(b, ':')
+		b = strconv.AppendInt(b, int64(index), 10)
+		b = append(b, '\n')
+	}
+	if event != "" {
+		b = append(b, "event: "...)
+		b = append(b, event...)
+		b = append(b, '\n')
+	}
+	return b
+}
+
+// appendChoice appends the member that names the choice where it is not the
+// first.
+func appendChoice(b []byte, choice int) []byte {
+	if choice == 0 {
+		return b
+	}
+	b = append(b, `"choice":`...)
+	b = strconv.AppendInt(b, int64(choice), 10)
+	return append(b, ',')
+}
+
+// appendResult appends the data of a done frame.
+func appendResult(b []byte, r *provider.Result) []byte {
+	b = append(b, `{"finish_reason":"`...)
+	b = append(b, r.Finish...)
+	b = append(b, '"')
+	if r.ProviderFinish != "" && r.ProviderFinish != string(r.Finish) {
+		b = append(b, `,"provider_finish_reason":"`...)
+		b = append(jsontext.Append(b, r.ProviderFinish), '"')
+	}
+	if len(r.Choices) > 0 {
+		b = append(b, `,"choices":[`...)
+		for i, c := range r.Choices {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, `{"choice":`...)
+			b = strconv.AppendInt(b, int64(c.Choice), 10)
+			b = append(b, `,"finish_reason":"`...)
+			b = append(b, c.Finish...)
+			b = append(b, `"}`...)
+		}
+		b = append(b, ']')
+	}
+	if r.Usage != nil {
+		b = appendUsage(b, `,"usage":`, "input_tokens", "output_tokens", r.Usage)
+	}
+	return append(b, '}')
+}
+
+// appendUsage appends a member with the token counts that the provider gave,
+// under the names of the dialect; nothing where it gave none.
+func appendUsage(b []byte, member, input, output string, u *provider.TokenUsage) []byte {
+	if u.Input < 0 && u.Output < 0 {
+		return b
+	}
+	b = append(b, member...)
+	separator := byte('{')
+	for _, count := range [...]struct {
+		name string
+		n    int64
+	}{{input, u.Input}, {output, u.Output}} {
+		if count.n < 0 {
+			continue
+		}
+		b = append(b, separator, '"')
+		b = append(b, count.name...)
+		b = append(b, `":`...)
+		b = strconv.AppendInt(b, count.n, 10)
+		separator = ','
+	}
+	return append(b, '}')
+}
+
+var _ Encoder = (*Text)(nil)
