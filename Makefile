@@ -1,0 +1,56 @@
+# Every target needs Go, git and a C compiler (the race detector is C). What
+# else a target needs it fetches itself, with its version pinned here.
+
+GOLANGCI_VERSION = v2.15.0
+XCADDY_VERSION   = v0.4.5
+CADDY_VERSION    = $(shell go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
+
+GOLANGCI = .bin/golangci-lint-$(GOLANGCI_VERSION)
+XCADDY   = .bin/xcaddy-$(XCADDY_VERSION)
+
+PKG       = ./...
+TESTFLAGS =
+FUZZTIME  = 30s
+BENCH     = .
+BENCHTIME = 1s
+
+.PHONY: help run build test lint xcaddy fuzz bench clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: build ## Run Caddyfile.example on :8080, a simulated backend included
+	@scripts/run.sh bin/caddy Caddyfile.example
+
+build: ## Build bin/caddy, a Caddy with this module and the simulator
+	go build -o bin/caddy ./cmd/caddy
+
+test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
+	@scripts/testdeps.sh
+	go run ./scripts/gotest -race -count=1 -timeout 10m $(TESTFLAGS) $(PKG)
+
+lint: $(GOLANGCI) ## Run go vet and golangci-lint
+	go vet ./...
+	$(GOLANGCI) run ./...
+
+xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build theirs
+	$(XCADDY) build $(CADDY_VERSION) --output bin/caddy-xcaddy \
+		--with github.com/caddy-llmstream/caddy-llmstream=.
+
+fuzz: ## Run every fuzz target for FUZZTIME (30s) each
+	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
+
+bench: ## Run the benchmarks (PKG=./sse BENCH=Parser BENCHTIME=5s)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
+
+clean: ## Remove what was built, the tools too
+	rm -rf bin .bin
+
+# The version is part of the file name: another one is another file, so a pin
+# that moves takes effect at the next run.
+$(GOLANGCI):
+	scripts/gotool.sh github.com/golangci/golangci-lint/v2/cmd/golangci-lint $(GOLANGCI_VERSION) $@
+
+$(XCADDY):
+	scripts/gotool.sh github.com/caddyserver/xcaddy/cmd/xcaddy $(XCADDY_VERSION) $@
