@@ -12,6 +12,10 @@ type Batch struct {
 	table table
 	runs  []run           // from the run of the next event on
 	end   *provider.Event // terminal event, whose index is to+1; nil where it is not part of the batch
+
+	// Skipped is how many events before the first one of the batch the reader
+	// has not had and never will: they are no longer kept.
+	Skipped int
 }
 
 // Len is the number of events that Next has not returned yet.

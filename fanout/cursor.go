@@ -23,6 +23,7 @@ func (c *Cursor) Read() Batch {
 	}
 	b := s.log.since(max(c.index, s.log.base))
 	b.end = s.end
+	b.Skipped = b.last - c.index
 	return b
 }
 

@@ -127,3 +127,24 @@ func (s *Stream) Recycle() {
 	defer s.mu.Unlock()
 	s.log.recycle()
 }
+
+// outputs returns how many output events the log has had.
+func (s *Stream) outputs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.head()
+}
+
+// compact gives back the room that a log which has ended kept for growth.
+func (s *Stream) compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log.compact()
+}
+
+// drop forgets the log. Readers that are under way keep what they hold.
+func (s *Stream) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = history{base: s.log.head()}
+}
