@@ -13,3 +13,29 @@ const (
 	FinishCancelled     FinishReason = "cancelled"
 	FinishOther         FinishReason = "other"
 )
+
+// normalise returns the finish reason for a provider's own word, which is
+// empty where it ended the response without one. tools says that tool calls
+// were made for the client: several providers call that a stop.
+func normalise(word string, tools bool) FinishReason {
+	switch word {
+	case "", "stop", "end_turn", "stop_sequence", "STOP", "STOP_SEQUENCE",
+		"COMPLETE", "completed", "eos", "eos_token", "word":
+		if tools {
+			return FinishToolCalls
+		}
+		return FinishStop
+	case "length", "limit", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_context_window_exceeded":
+		return FinishLength
+	case "tool_calls", "tool_use", "function_call", "TOOL_CALL":
+		return FinishToolCalls
+	case "content_filter", "refusal", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "guardrail_intervened":
+		return FinishContentFilter
+	case "pause_turn":
+		return FinishPause
+	case "cancelled":
+		return FinishCancelled
+	default:
+		return FinishOther
+	}
+}

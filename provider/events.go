@@ -1,0 +1,133 @@
+package provider
+
+import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/jsontext"
+	"github.com/caddy-llmstream/caddy-llmstream/sse"
+)
+
+// How much memory Events keeps for the next time. A read of 4 KiB holds about
+// twelve events of OpenAI's.
+const (
+	maxKeptEvents = 32
+	maxKeptText   = 4 << 10 // bytes
+)
+
+// Events collects canonical events. Its memory is used again after Reset.
+//
+// All texts are copied: those that a splitter hands out are overwritten by the
+// next event of the same piece.
+type Events struct {
+	list []Event
+	text []byte // what the Text of the events in list is part of
+
+	// The first that the provider named; they outlast Reset.
+	model string
+	id    string
+}
+
+// Reset drops all events. Their texts are overwritten by those to come.
+func (e *Events) Reset() {
+	if cap(e.list) > maxKeptEvents {
+		e.list = nil
+	}
+	if cap(e.text) > maxKeptText {
+		e.text = nil
+	}
+	e.list = e.list[:0]
+	e.text = e.text[:0]
+}
+
+// List returns the events. They are valid until Reset.
+func (e *Events) List() []Event { return e.list }
+
+// Delta adds a piece of Text, Reasoning or Refusal. raw is the inside of a
+// JSON string as it was sent; where it is empty, nothing is added.
+func (e *Events) Delta(kind Kind, choice int, raw []byte) {
+	if len(raw) > 0 {
+		e.list = append(e.list, Event{Kind: kind, Choice: choice, Text: e.keep(raw)})
+	}
+}
+
+// arguments is a fragment of the JSON text of a tool call's arguments, as it
+// was sent: the inside of a string, or else a whole object.
+type arguments struct {
+	text   []byte
+	object []byte
+}
+
+func (a arguments) empty() bool { return len(a.text) == 0 && len(a.object) == 0 }
+
+// OpenTool adds the fragment that opens a tool call.
+func (e *Events) OpenTool(choice int, tool Tool, args arguments) {
+	e.list = append(e.list, Event{Kind: ToolCall, Choice: choice, Tool: tool, Text: e.keepArguments(args)})
+}
+
+// Tool adds a further fragment of the tool call with this index; where args is
+// empty, nothing is added.
+func (e *Events) Tool(choice, index int, args arguments) {
+	if !args.empty() {
+		e.OpenTool(choice, Tool{Index: index}, args)
+	}
+}
+
+// Open tells of a choice that has begun, so that a body that ends before it
+// has finished is known for cut off. It is a Finish without a reason.
+func (e *Events) Open(choice int) {
+	e.list = append(e.list, Event{Kind: Finish, Choice: choice})
+}
+
+// Finish tells that a choice has ended. raw is the inside of the JSON string
+// with the provider's reason; where it is empty, nothing is added.
+func (e *Events) Finish(choice int, raw []byte) {
+	if len(raw) > 0 {
+		e.list = append(e.list, Event{Kind: Finish, Choice: choice, Finish: unquote(raw)})
+	}
+}
+
+// Usage adds token counts, if there is one.
+func (e *Events) Usage(usage TokenUsage) {
+	if usage != noUsage {
+		e.list = append(e.list, Event{Kind: Usage, Usage: usage})
+	}
+}
+
+// End tells that this was the provider's last event.
+func (e *Events) End() { e.list = append(e.list, Event{Kind: End}) }
+
+// Fail adds the error that an event reports.
+func (e *Events) Fail(ev sse.Event) {
+	e.list = append(e.list, Event{Kind: Failed, Err: upstreamError(ev)})
+}
+
+// Identify takes the names of the model and of the response from the insides
+// of JSON strings. The first of each that is not empty counts: some relays
+// change them with every event.
+func (e *Events) Identify(model, id []byte) {
+	if e.model == "" && len(model) > 0 {
+		e.model = unquote(model)
+	}
+	if e.id == "" && len(id) > 0 {
+		e.id = unquote(id)
+	}
+}
+
+// keep copies raw as escaped text.
+func (e *Events) keep(raw []byte) []byte {
+	start := len(e.text)
+	text, grown := jsontext.Clean(e.text, view(raw))
+	if len(grown) == start { // it is raw's own memory
+		grown = append(grown, text...)
+	}
+	e.text = grown
+	return grown[start:len(grown):len(grown)]
+}
+
+// keepArguments returns a fragment of arguments as escaped text.
+func (e *Events) keepArguments(args arguments) []byte {
+	if len(args.object) == 0 {
+		return e.keep(args.text)
+	}
+	start := len(e.text)
+	e.text = jsontext.Append(e.text, view(compact(view(args.object))))
+	return e.text[start:len(e.text):len(e.text)]
+}

@@ -1,0 +1,67 @@
+package provider
+
+import (
+	"bytes"
+
+	"github.com/caddy-llmstream/caddy-llmstream/sse"
+)
+
+// framing is how the events of a response are put one after another. The
+// values are bits, since a format may come in more than one framing.
+type framing uint8
+
+const (
+	framingUnknown framing = 0
+	framingSSE     framing = 1 << iota
+	framingLines
+	framingArray
+	framingOther // none that we can split
+)
+
+// splitter returns a new splitter for the framing.
+func (f framing) splitter(maxEvent int) sse.Splitter {
+	switch f {
+	case framingLines:
+		return sse.NewLines(maxEvent)
+	case framingArray:
+		return sse.NewArray(maxEvent)
+	case framingSSE, framingOther, framingUnknown:
+	}
+	return sse.NewParser(maxEvent)
+}
+
+// sseFields begin the lines of server-sent events. The last one is
+// llama.cpp's.
+var sseFields = []string{":", "data:", "event:", "id:", "retry:", "error:"}
+
+// framingOf tells the framing of a response by its first bytes, which outrank
+// its content type; unknown where it takes more of them.
+func framingOf(start []byte, contentType string) framing {
+	start = bytes.TrimPrefix(start, []byte("\uFEFF"))
+	start = bytes.TrimLeft(start, " \t\r\n")
+	if len(start) == 0 {
+		return framingUnknown
+	}
+	switch start[0] {
+	case '{':
+		return framingLines
+	case '[':
+		return framingArray
+	}
+	switch mediaType(contentType) {
+	case "text/event-stream":
+		return framingSSE
+	case "application/vnd.amazon.eventstream":
+		return framingOther
+	}
+	found := framingOther
+	for _, field := range sseFields {
+		switch {
+		case bytes.HasPrefix(start, []byte(field)):
+			return framingSSE
+		case bytes.HasPrefix([]byte(field), start):
+			found = framingUnknown
+		}
+	}
+	return found
+}

@@ -1,0 +1,93 @@
+package provider
+
+import "bytes"
+
+// hold keeps the bytes of a response that is not recognised yet, to be decoded
+// from the start or passed on untouched.
+//
+// Comments and blank lines do not count against its limit. They are kept too,
+// so that what is passed on is what came, but only as many bytes of them as
+// the limit: beyond that they are dropped, which no reader of server-sent
+// events notices.
+type hold struct {
+	buf     []byte
+	content int // bytes in finished lines that are no comments
+	idle    int // the other finished lines and their terminators
+	line    int // bytes in the open line
+	comment bool
+}
+
+// add appends p, which ends at the end of a line if it has one.
+func (h *hold) add(p []byte, limit int) {
+	h.buf = append(h.buf, p...)
+	for _, b := range p {
+		switch {
+		case b != '\n' && b != '\r':
+			if h.line == 0 {
+				h.comment = b == ':'
+			}
+			h.line++
+		case h.comment || h.line == 0:
+			h.idle += h.line + 1
+			h.line, h.comment = 0, false
+		default:
+			h.content += h.line
+			h.line = 0
+		}
+	}
+	idle := h.idle
+	if h.comment {
+		idle += h.line
+	}
+	if idle > limit {
+		h.dropIdle()
+	}
+}
+
+// size returns how many bytes count.
+func (h *hold) size() int {
+	if h.comment {
+		return h.content
+	}
+	return h.content + h.line
+}
+
+// dropIdle removes comments, and blank lines that end no event.
+func (h *hold) dropIdle() {
+	kept := h.buf[:0]
+	blank := true // so was the last line that is kept
+	for rest := h.buf; len(rest) > 0; {
+		line, ended := cutLine(rest)
+		rest = rest[len(line):]
+		isBlank := line[0] == '\n' || line[0] == '\r'
+		switch {
+		case line[0] == ':' && len(rest) == 0:
+			// Its end may be to come, or the LF of it.
+			kept = append(kept, ':')
+			if ended {
+				kept = append(kept, line[len(line)-1])
+			} else {
+				h.line = 1
+			}
+		case line[0] == ':', isBlank && blank:
+		default:
+			kept = append(kept, line...)
+			blank = isBlank
+		}
+	}
+	h.buf = kept
+	h.idle = 0
+}
+
+// cutLine returns the first line of b, which is not empty, with the terminator
+// that it may have.
+func cutLine(b []byte) (line []byte, ended bool) {
+	i := bytes.IndexAny(b, "\r\n")
+	if i < 0 {
+		return b, false
+	}
+	if b[i] == '\r' && i+1 < len(b) && b[i+1] == '\n' {
+		i++
+	}
+	return b[:i+1], true
+}

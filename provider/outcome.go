@@ -1,0 +1,91 @@
+package provider
+
+// noUsage is a TokenUsage without a count.
+var noUsage = TokenUsage{Input: -1, Output: -1}
+
+// outcome gathers what a response will have ended with: the finish of each
+// choice and the token counts.
+type outcome struct {
+	choices []choiceEnd // by index of the choice
+	usage   TokenUsage
+}
+
+// choiceEnd is how far one choice has come.
+type choiceEnd struct {
+	seen  bool
+	tools bool // the client was asked to call a tool
+	// finish is the provider's word, empty as long as there is none. The last
+	// one counts: some providers repeat it, some correct it.
+	finish string
+}
+
+// choice returns the choice with this index, which is below maxChoices.
+func (o *outcome) choice(index int) *choiceEnd {
+	for len(o.choices) <= index {
+		o.choices = append(o.choices, choiceEnd{})
+	}
+	choice := &o.choices[index]
+	choice.seen = true
+	return choice
+}
+
+// take notes what an event says. Its kind is not a terminal one.
+func (o *outcome) take(ev *Event) {
+	switch ev.Kind {
+	case Text, Reasoning, Refusal:
+		o.choice(ev.Choice)
+	case ToolCall:
+		o.choice(ev.Choice).tools = true
+	case Finish:
+		if choice := o.choice(ev.Choice); ev.Finish != "" {
+			choice.finish = ev.Finish
+		}
+	case Usage:
+		if ev.Usage.Input >= 0 {
+			o.usage.Input = ev.Usage.Input
+		}
+		if ev.Usage.Output >= 0 {
+			o.usage.Output = ev.Usage.Output
+		}
+	case End, Done, Failed:
+	}
+}
+
+// finished reports whether every choice that has appeared has finished.
+func (o *outcome) finished() bool {
+	for i := range o.choices {
+		if choice := &o.choices[i]; choice.seen && choice.finish == "" {
+			return false
+		}
+	}
+	return len(o.choices) > 0
+}
+
+// result returns what the response has ended with. Choices that never
+// appeared are left out.
+func (o *outcome) result() *Result {
+	var ends []ChoiceFinish
+	word := ""
+	for i := range o.choices {
+		choice := &o.choices[i]
+		if !choice.seen {
+			continue
+		}
+		if len(ends) == 0 {
+			word = choice.finish
+		}
+		ends = append(ends, ChoiceFinish{Choice: i, Finish: normalise(choice.finish, choice.tools)})
+	}
+	r := &Result{Finish: FinishStop, ProviderFinish: word}
+	if len(ends) > 0 {
+		r.Finish = ends[0].Finish
+	}
+	if len(ends) > 1 {
+		r.Choices = ends
+	}
+	if o.usage != noUsage {
+		usage := o.usage
+		r.Usage = &usage
+	}
+	return r
+}
