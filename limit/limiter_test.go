@@ -252,6 +252,23 @@ func raceGrant(t *testing.T, end func(context.CancelFunc)) {
 	mustAcquire(t, l, "").Release()
 }
 
+// A client that left before its place came must not run, whatever it sees
+// first.
+func TestAGrantAfterTheEndOfTheContextIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("client gone")
+		for range 100 {
+			l := limit.New(limit.Config{Max: 1, Queue: 1, Wait: time.Minute})
+			held := mustAcquire(t, l, "")
+			r := start(t, l, "")
+			r.cancel(gone)
+			held.Release()
+			r.want(t, gone)
+			wantStats(t, l, 0, 0)
+		}
+	})
+}
+
 func TestReleaseCountsOnce(t *testing.T) {
 	l := limit.New(limit.Config{Max: 2, PerKey: 2})
 	slot := mustAcquire(t, l, "k")
@@ -320,12 +337,15 @@ func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{Max: 2, Queue: 10, Wait: time.Minute})
 		held := []*limit.Slot{mustAcquire(t, l, ""), mustAcquire(t, l, "")}
-		queue := []*request{start(t, l, ""), start(t, l, ""), start(t, l, "")}
+		queue := []*request{start(t, l, "a"), start(t, l, "b"), start(t, l, "c")}
 		l.Drain()
 		for _, r := range queue {
 			r.want(t, limit.ErrDraining)
 		}
 		wantStats(t, l, 2, 0)
+		if n := l.Keys(); n != 1 {
+			t.Fatalf("%d keys are remembered, want that of the slots that are held", n)
+		}
 		held[0].Release()
 		start(t, l, "").want(t, limit.ErrDraining)
 		l.Configure(limit.Config{Max: 100})

@@ -50,11 +50,12 @@ func (w *Watch) due() (err *TimeoutError, beat bool) {
 func (w *Watch) beaten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := w.now()
 	w.beating = false
 	// The client's silence starts at the end of the beat, which a slow client
 	// may have delayed.
-	w.heardAt = w.now()
-	w.arm(w.heardAt, w.beatDeadline())
+	w.heardAt = now
+	w.arm(now, w.beatDeadline())
 }
 
 // expired returns the timeout that has passed, and of two the one that passed

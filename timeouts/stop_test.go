@@ -34,6 +34,9 @@ func TestNothingHappensAfterStop(t *testing.T) {
 			r.EnableHeartbeat()
 			r.Wrote()
 			r.Stop()
+			if r.StopTimer() {
+				t.Errorf("stopped at %v, and a timer is left", after)
+			}
 			r.until(after + 24*time.Hour)
 			if got := r.happenings[before:]; len(got) != 0 {
 				t.Errorf("stopped at %v, and then came %v", after, got)

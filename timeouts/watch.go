@@ -147,9 +147,10 @@ func (w *Watch) EnableHeartbeat() {
 	if w.beats || w.phase == unsupervised {
 		return
 	}
+	now := w.now()
 	w.beats = true
-	w.heardAt = w.now()
-	w.arm(w.heardAt, w.beatDeadline())
+	w.heardAt = now
+	w.arm(now, w.beatDeadline())
 }
 
 // TotalOnly says that the response is no token stream, or none that is

@@ -164,6 +164,12 @@ func TestTimeouts(t *testing.T) {
 			stream: func(r *recorder) { r.until(second); r.Begin(); r.EnableHeartbeat(); r.Output() },
 		},
 		{
+			name:   "a limit beyond what a clock can count beside one that is not",
+			limits: timeouts.Limits{BetweenTokens: 1<<63 - 1, Total: 2 * time.Hour},
+			stream: func(r *recorder) { r.until(second); r.Output() },
+			want:   []happening{{"total_timeout", 2 * time.Hour}},
+		},
+		{
 			name:   "limits below zero",
 			limits: timeouts.Limits{FirstToken: -1, BetweenTokens: -1, Total: -1, Heartbeat: -1},
 			stream: func(r *recorder) { r.Begin(); r.EnableHeartbeat(); r.Output(); r.Wrote() },
