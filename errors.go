@@ -1,0 +1,44 @@
+package llmstream
+
+import (
+	"net/http"
+
+	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// The codes of requests that are answered without a generation. With those of
+// package provider they are what clients see in error bodies.
+const (
+	codeExpiredResponse provider.Code = "expired_response"
+	codeUnknownDialect  provider.Code = "unknown_dialect"
+)
+
+// refuse answers a request with an error of ours: a status and a JSON body in
+// the shape of the dialect. Nothing of the response must have been written.
+func refuse(w http.ResponseWriter, dialect string, e *provider.Error, responseID string) {
+	h := w.Header()
+	for _, field := range bodyHeaders {
+		h.Del(field)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(e.Status)
+	_, _ = w.Write(append(appendError(nil, dialect, e, responseID), '\n'))
+}
+
+// appendError appends the JSON body of an error in the shape that clients of
+// the dialect read.
+func appendError(dst []byte, dialect string, e *provider.Error, responseID string) []byte {
+	if dialect == emit.DialectAnthropic {
+		return emit.AppendAnthropicError(dst, e, responseID)
+	}
+	return emit.AppendError(dst, e, responseID)
+}
+
+// bodyHeaders are the header fields that speak of a body which is not sent as
+// it came.
+var bodyHeaders = []string{
+	"Content-Length", "Content-Encoding", "Content-Range", "Accept-Ranges",
+	"Content-Md5", "Content-Digest", "Repr-Digest", "Digest", "Etag", "Last-Modified", "Trailer",
+}
