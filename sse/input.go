@@ -16,7 +16,9 @@ type input struct {
 // byteOrderMark is U+FEFF in UTF-8. One may open a stream and is no part of
 // it. input.mark counts how much of it was seen; at its length, the start of
 // the stream is behind.
-var byteOrderMark = []byte("\xef\xbb\xbf")
+var byteOrderMark = [markLen]byte{0xef, 0xbb, 0xbf}
+
+const markLen = 3
 
 // feed starts a new piece and takes the byte order mark off the stream. What
 // it returns are bytes taken for one in earlier pieces that now prove to be
@@ -27,7 +29,7 @@ func (in *input) feed(p []byte) (content []byte) {
 		return nil
 	}
 	in.piece = p
-	for int(in.mark) < len(byteOrderMark) && in.pos < len(p) {
+	for in.mark < markLen && in.pos < len(p) {
 		if p[in.pos] != byteOrderMark[in.mark] {
 			return in.endMark()
 		}
@@ -40,9 +42,9 @@ func (in *input) feed(p []byte) (content []byte) {
 // endMark says that no more of the byte order mark can come, and returns the
 // part of it that was taken if it was not taken whole.
 func (in *input) endMark() (content []byte) {
-	if int(in.mark) < len(byteOrderMark) {
+	if in.mark < markLen {
 		content = byteOrderMark[:in.mark]
-		in.mark = uint8(len(byteOrderMark))
+		in.mark = markLen
 	}
 	return content
 }

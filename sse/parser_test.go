@@ -10,14 +10,17 @@ import (
 
 const large = 1 << 20
 
-// TestParserInterpretsStream has the rules of section 9.2.6 of the standard,
-// its own examples among them, and the departures from it.
-func TestParserInterpretsStream(t *testing.T) {
-	tests := []struct {
-		name   string
-		stream string
-		want   []event
-	}{
+// interpretation is a stream with the events that it must yield.
+type interpretation struct {
+	name   string
+	stream string
+	want   []event
+}
+
+// TestParserFollowsStandard has the rules of section 9.2.6 of the standard, its
+// own examples among them.
+func TestParserFollowsStandard(t *testing.T) {
+	interpret(t, []interpretation{
 		{"nothing", "", nil},
 		{"blank lines only", "\n\r\n\r\r\n", nil},
 		{"one event", "data: a\n\n", []event{{"", "a"}}},
@@ -26,8 +29,8 @@ func TestParserInterpretsStream(t *testing.T) {
 		{"a tab is no space", "data:\ta\n\n", []event{{"", "\ta"}}},
 		{"the value may have colons", "data:a: b\n\ndata::\n\n", []event{{"", "a: b"}, {"", ":"}}},
 		{"several data lines", "data: YHOO\ndata: +2\ndata: 10\n\n", []event{{"", "YHOO\n+2\n10"}}},
-		{"data without a colon", "data\n\ndata\ndata\n\n", []event{{"", ""}, {"", "\n"}}},
-		{"data without a value", "data:\n\ndata: \n\ndata:\ndata: a\n\n", []event{{"", ""}, {"", ""}, {"", "\na"}}},
+		{"data without a colon", "data\n\n" + "data\n" + "data\n\n", []event{{"", ""}, {"", "\n"}}},
+		{"data without a value", "data:\n\n" + "data: \n\n" + "data:\n" + "data: a\n\n", []event{{"", ""}, {"", ""}, {"", "\na"}}},
 		{"a name", "event: add\ndata: 73857293\n\n", []event{{"add", "73857293"}}},
 		{"a name after the data", "data: a\nevent: add\n\n", []event{{"add", "a"}}},
 		{"the last name counts", "event: a\nevent: b\ndata: c\n\n", []event{{"b", "c"}}},
@@ -48,7 +51,11 @@ func TestParserInterpretsStream(t *testing.T) {
 		{"characters of two to four bytes", "data: é€😀\n\n", []event{{"", "é€😀"}}},
 		{"bytes that are no UTF-8", "data: \xff\xf0\x9f\n\n", []event{{"", "\xff\xf0\x9f"}}},
 		{"NUL", "data: \x00\nid: \x00\n\n", []event{{"", "\x00"}}},
+	})
+}
 
+func TestParserDepartsFromStandard(t *testing.T) {
+	interpret(t, []interpretation{
 		{"error as a field", "error: {\"code\":500}\n\n", []event{{"error", `{"code":500}`}}},
 		{"error as a field without a space", "error:{}\n\n", []event{{"error", "{}"}}},
 		{"error as a field beside others", "event: a\ndata: b\nerror: c\n\n", []event{{"error", "b\nc"}}},
@@ -61,7 +68,11 @@ func TestParserInterpretsStream(t *testing.T) {
 		{"a name without data at the end", "data: a\n\nevent: b", []event{{"", "a"}}},
 		{"a comment at the end", "data: a\n: b", []event{{"", "a"}}},
 		{"a piece of a byte order mark at the end", "\xef\xbb", nil},
-	}
+	})
+}
+
+func interpret(t *testing.T, tests []interpretation) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := split(sse.NewParser(large), tt.stream)
@@ -120,9 +131,9 @@ func TestParserReturnsEventWithItsLastByte(t *testing.T) {
 		stream string
 		want   []int
 	}{
-		{"data\n\ndata\n\n", []int{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2}},
-		{"data\r\rdata\r\r", []int{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2}},
-		{"data\r\n\r\ndata\n\r", []int{0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2}},
+		{"data\n\n" + "data\n\n", []int{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2}},
+		{"data\r\r" + "data\r\r", []int{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2}},
+		{"data\r\n\r\n" + "data\n\r", []int{0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2}},
 	}
 	for _, tt := range tests {
 		promptly(t, sse.NewParser(large), tt.stream, tt.want)
@@ -149,6 +160,7 @@ func TestParserLimit(t *testing.T) {
 		{"joined data that fit", "data: " + x(8) + "\ndata: " + x(7) + "\n\n", []event{{"", x(8) + "\n" + x(7)}}, true},
 		{"joined data", "data: " + x(8) + "\ndata: " + x(8) + "\n\n", nil, false},
 		{"the joining newline counts", "data: " + x(16) + "\ndata\n\n", nil, false},
+		{"the joining newline counts at the end", "data: " + x(16) + "\ndata", nil, false},
 		{"empty data lines", strings.Repeat("data\n", 18) + "\n", nil, false},
 		{"empty data lines that fit", strings.Repeat("data\n", 17) + "\n", []event{{"", strings.Repeat("\n", 16)}}, true},
 		{"an error field that fits", "error: " + x(11) + "\n\n", []event{{"error", x(11)}}, true},
@@ -210,6 +222,17 @@ func TestParserReportsLimitBeforeTheEventEnds(t *testing.T) {
 	p.Feed([]byte("5"))
 	if _, ok := p.Next(); ok || !errors.Is(p.Err(), sse.ErrEventTooLarge) {
 		t.Fatalf("event %v, error %v with one byte more", ok, p.Err())
+	}
+}
+
+func TestParserLimitOfShortLines(t *testing.T) {
+	for _, stream := range []string{"abc\n", "abc", "id:\n"} {
+		if _, err := split(sse.NewParser(2), stream); !errors.Is(err, sse.ErrEventTooLarge) {
+			t.Errorf("%q: error %v, want ErrEventTooLarge", stream, err)
+		}
+		if _, err := split(sse.NewParser(3), stream); err != nil {
+			t.Errorf("%q: %v", stream, err)
+		}
 	}
 }
 

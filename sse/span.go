@@ -1,5 +1,7 @@
 package sse
 
+import "slices"
+
 // maxKept is the largest buffer, in bytes, that a splitter keeps for its next
 // event: enough for the usual event of a token stream, and little beside the
 // rest of what an open stream costs while it is silent.
@@ -18,7 +20,7 @@ func (s *span) add(b []byte) {
 	switch {
 	case len(b) == 0:
 	case s.size() == 0:
-		s.window = b[:len(b):len(b)]
+		s.window = slices.Clip(b)
 	default:
 		s.keep()
 		s.buf = append(s.buf, b...)
@@ -47,7 +49,7 @@ func (s *span) size() int { return len(s.window) + len(s.buf) }
 
 func (s *span) bytes() []byte {
 	if len(s.buf) > 0 {
-		return s.buf[:len(s.buf):len(s.buf)]
+		return slices.Clip(s.buf)
 	}
 	return s.window
 }
