@@ -7,9 +7,7 @@
 package llmstream
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
-	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
@@ -143,7 +140,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		}, "")
 		return nil
 	}
-	return h.generate(w, r, next, dialect)
+	return h.serveAttached(w, r, next, dialect)
 }
 
 // dialect returns the dialect that the client of a request gets.
@@ -163,47 +160,6 @@ func (h *Handler) dialect(r *http.Request) (string, *provider.Error) {
 		name = emit.DialectText
 	}
 	return name, nil
-}
-
-// generate lets the next handlers produce a response for one client, in the
-// goroutine of its request: the client's leaving cancels the upstream, and a
-// client that takes no more holds the upstream back.
-func (h *Handler) generate(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string) error {
-	id := fanout.NewID()
-	rc := http.NewResponseController(w)
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// a backend may answer before it has read the whole prompt
-		_ = rc.EnableFullDuplex()
-	}
-	stream := fanout.NewStream(id, 0)
-	cursor, err := stream.Open(0)
-	if err != nil {
-		return caddyhttp.Error(http.StatusInternalServerError, err)
-	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	var encoder emit.Encoder
-	if dialect != emit.DialectPassthrough {
-		if encoder, err = emit.New(dialect, emit.Options{ResponseID: id}); err != nil {
-			return caddyhttp.Error(http.StatusInternalServerError, err)
-		}
-	}
-	p := &producer{
-		handler: h, path: originalPath(r), dialect: dialect, stream: stream,
-		client: &client{w: w, rc: rc, cursor: cursor, encoder: encoder},
-		cancel: cancel, header: w.Header().Clone(),
-	}
-	aborted, err := p.run(next, upstreamRequest(ctx, r))
-	return p.conclude(aborted, err)
-}
-
-// upstreamRequest is the request as the next handlers see it. A stream that
-// comes uncompressed needs no decoding.
-func upstreamRequest(ctx context.Context, r *http.Request) *http.Request {
-	up := r.WithContext(ctx)
-	up.Header = maps.Clone(r.Header)
-	up.Header["Accept-Encoding"] = []string{"identity"}
-	return up
 }
 
 // Interface guards

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -17,8 +18,9 @@ import (
 // Nothing is committed before the first frame, so that a response which fails
 // before it can still be answered with a status.
 type client struct {
-	cursor  *fanout.Cursor
-	encoder emit.Encoder
+	cursor       *fanout.Cursor
+	encoder      emit.Encoder
+	writeTimeout time.Duration // of one write without progress; 0 is none
 
 	mu        sync.Mutex // whoever holds it may write
 	w         http.ResponseWriter
@@ -38,14 +40,25 @@ const frameBuffer = 16 << 10
 
 var frameWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, frameBuffer) }}
 
-// pump writes all that the client has not had yet and flushes it. The error is
-// that of the connection. Where the response has failed and nothing is
-// committed yet, it writes nothing and leaves the error in failure.
+// pump writes all that the client has not had yet and flushes it.
 func (c *client) pump(merge bool) error {
 	batch := c.cursor.Read()
 	if batch.Len() == 0 {
 		return nil
 	}
+	return c.send(&batch, merge)
+}
+
+// send writes a batch and flushes it. The error is that of the connection.
+// Where the response has failed and nothing is committed yet, it writes
+// nothing and leaves the error in failure.
+func (c *client) send(batch *fanout.Batch, merge bool) error {
+	return c.write(func(bw *bufio.Writer) bool { return c.encode(bw, batch, merge) })
+}
+
+// write lets f put frames into a buffer, and writes and flushes it where f
+// says so.
+func (c *client) write(f func(bw *bufio.Writer) bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -53,23 +66,35 @@ func (c *client) pump(merge bool) error {
 	}
 	bw := frameWriters.Get().(*bufio.Writer)
 	bw.Reset(c.w)
-	c.err = c.write(bw, &batch, merge)
+	if c.writeTimeout > 0 {
+		// from this goroutine alone, and cleared again: on HTTP/2 an armed
+		// deadline resets a stream that is merely silent
+		_ = c.rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
+	}
+	if f(bw) {
+		if c.err = bw.Flush(); c.err == nil {
+			c.err = c.rc.Flush()
+		}
+	}
+	if c.writeTimeout > 0 && c.err == nil {
+		_ = c.rc.SetWriteDeadline(time.Time{})
+	}
 	bw.Reset(nil)
 	frameWriters.Put(bw)
 	return c.err
 }
 
-// write encodes the batch. The caller holds mu.
-func (c *client) write(bw *bufio.Writer, batch *fanout.Batch, merge bool) error {
+// encode encodes the batch and reports whether there is something to send. The
+// caller holds mu.
+func (c *client) encode(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool {
 	for {
 		index, ev, ok := batch.Next(merge)
 		if !ok {
-			break
+			return true
 		}
-		if ev.Kind == provider.Failed && !c.committed {
-			c.failure = ev.Err
+		if !c.committed && c.refusable(&ev) {
 			c.cursor.Advance(index)
-			return nil
+			return false
 		}
 		c.commit()
 		c.event = ev
@@ -77,11 +102,25 @@ func (c *client) write(bw *bufio.Writer, batch *fanout.Batch, merge bool) error 
 		c.cursor.Advance(index)
 		c.ended = ev.Kind.IsTerminal()
 	}
-	if err := bw.Flush(); err != nil {
-		return err
-	}
-	return c.rc.Flush()
 }
+
+// refusable reports whether an event ends the response in a way that is told
+// by a status, and takes it as the failure.
+func (c *client) refusable(ev *provider.Event) bool {
+	switch {
+	case ev.Kind == provider.Failed:
+		c.failure = ev.Err
+	case ev.Kind == provider.Done && ev.Result.Finish == provider.FinishCancelled:
+		c.failure = &provider.Error{
+			Code: provider.CodeCancelled, Status: statusClientClosedRequest, Message: "the response was cancelled",
+		}
+	}
+	return c.failure != nil
+}
+
+// statusClientClosedRequest is the status that nginx gave this meaning and
+// Caddy uses as well.
+const statusClientClosedRequest = 499
 
 // commit sends status and header of the stream. The caller holds mu.
 func (c *client) commit() {
@@ -91,14 +130,18 @@ func (c *client) commit() {
 	c.committed = true
 	h := c.w.Header()
 	if c.header != nil {
-		clear(h)
-		maps.Copy(h, c.header)
+		replaceHeader(h, c.header)
 	}
 	for _, field := range bodyHeaders {
 		h.Del(field)
 	}
 	c.encoder.Header(h)
 	c.w.WriteHeader(max(c.status, http.StatusOK))
+}
+
+// open commits the response before its first frame.
+func (c *client) open() error {
+	return c.write(func(*bufio.Writer) bool { c.commit(); return true })
 }
 
 // expect takes over what the upstream's response says before its body.
@@ -108,15 +151,14 @@ func (c *client) expect(status int, header http.Header) {
 	c.status, c.header = status, header
 }
 
-// pass sends status and header of a response that goes through as it is.
-func (c *client) pass(status int, header http.Header) {
+// pass implements outlet.
+func (c *client) pass(status int, header http.Header) http.ResponseWriter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.committed = true
-	h := c.w.Header()
-	clear(h)
-	maps.Copy(h, header)
+	replaceHeader(c.w.Header(), header)
 	c.w.WriteHeader(status)
+	return c.w
 }
 
 // inform sends an informational response (1xx) while nothing is committed.
@@ -128,11 +170,9 @@ func (c *client) inform(status int, header http.Header) {
 	}
 	h := c.w.Header()
 	own := maps.Clone(h)
-	clear(h)
-	maps.Copy(h, header)
+	replaceHeader(h, header)
 	c.w.WriteHeader(status)
-	clear(h)
-	maps.Copy(h, own)
+	replaceHeader(h, own)
 }
 
 // adopt takes over the header fields that a handler has set without sending a
@@ -140,10 +180,8 @@ func (c *client) inform(status int, header http.Header) {
 func (c *client) adopt(header http.Header) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.committed {
-		h := c.w.Header()
-		clear(h)
-		maps.Copy(h, header)
+	if !c.committed && header != nil {
+		replaceHeader(c.w.Header(), header)
 	}
 }
 

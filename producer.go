@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
-	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
@@ -25,24 +24,29 @@ type producer struct {
 	handler *Handler
 	path    string // of the request: names the backend's API
 	dialect string
-	stream  *fanout.Stream
-	client  *client
+	log     eventLog
+	out     outlet
+	ctx     context.Context // of the upstream call
+	cancel  context.CancelCauseFunc
 
-	cancel context.CancelCauseFunc // of the upstream call
-
-	header http.Header // what the next handler sees and sets
-	phase  phase
-	reader *provider.Reader
-	output []provider.Event // scratch of append
-	err    error            // of the client's connection
-	linger *time.Timer      // ends an upstream that stays open after its end
+	header  http.Header // what the next handler sees and sets
+	phase   phase
+	status  int                 // of a response that is held back
+	held    http.Header         // likewise
+	body    http.ResponseWriter // where a response goes that passes through
+	reader  *provider.Reader
+	begun   bool             // there has been output
+	outputs []provider.Event // scratch of append
+	err     error            // of the client's connection
+	linger  *time.Timer      // ends an upstream that stays open after its end
 }
 
-// lingerTime is how long an upstream may take to close the body after its
-// terminal event. One that does can be used again for the next request.
-const lingerTime = 500 * time.Millisecond
-
-var errLingered = errors.New("upstream stayed open after the end of the response")
+// eventLog is where the events of a response go to: a *fanout.Stream or a
+// *fanout.Response.
+type eventLog interface {
+	Append(events []provider.Event) error
+	End(terminal *provider.Event) bool
+}
 
 // phase is how far a producer is with its response.
 type phase uint8
@@ -52,22 +56,33 @@ const (
 	reading                // a token stream, or what may become one
 	mirroring              // like passing, and the decoder looks on
 	passing                // something else: as it came
+	stopped                // the upstream call was cancelled before its header: what comes is of no account
 	finished               // the terminal event is in the log
 )
 
+// lingerTime is how long an upstream may take to close the body after its
+// terminal event. One that does can be used again for the next request.
+const lingerTime = 500 * time.Millisecond
+
+// errLingered is the cause with which an upstream is cancelled that stays open
+// after its terminal event.
+var errLingered = errors.New("upstream stayed open after the end of the response")
+
 // run lets the next handler produce the response and returns when it is
-// complete. The error is the next handler's, where the response is not ours;
-// aborted tells that it panicked with http.ErrAbortHandler.
-func (p *producer) run(next caddyhttp.Handler, r *http.Request) (aborted bool, err error) {
+// complete.
+func (p *producer) run(next caddyhttp.Handler, r *http.Request) (end outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			if e, ok := v.(error); !ok || !errors.Is(e, http.ErrAbortHandler) {
 				panic(v)
 			}
-			aborted = true
+			end.aborted = true
+		}
+		if p.linger != nil {
+			p.linger.Stop()
 		}
 	}()
-	return false, next.ServeHTTP(p, r)
+	return outcome{err: next.ServeHTTP(p, r)}
 }
 
 // Header implements http.ResponseWriter.
@@ -78,18 +93,21 @@ func (p *producer) WriteHeader(status int) {
 	switch {
 	case p.phase != waiting:
 	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
-		p.client.inform(status, p.header)
+		p.out.inform(status, p.header)
+	case causeTerminal(p.ctx) != nil:
+		p.phase = stopped
 	case !provider.IsCandidate(p.header.Get("Content-Type"), p.path, status) || encoded(p.header):
-		p.passHeader(passing, status)
+		p.passOn(passing, status, p.header)
 	case p.dialect == emit.DialectPassthrough:
 		p.newReader()
 		unbuffered(p.header)
-		p.passHeader(mirroring, status)
+		p.passOn(mirroring, status, p.header)
 	default:
 		p.newReader()
 		p.phase = reading
-		p.client.expect(status, p.header)
+		p.status, p.held = status, p.header
 		p.header = make(http.Header) // for trailers, which a stream that is re-emitted does not have
+		p.out.expect(status, p.held)
 	}
 }
 
@@ -115,12 +133,12 @@ func (p *producer) newReader() {
 	})
 }
 
-// passHeader sends the header as it is and gives the next handler the client's
-// own, for its trailers.
-func (p *producer) passHeader(to phase, status int) {
+// passOn sends the header as it is and gives the next handler the one that
+// takes its trailers.
+func (p *producer) passOn(to phase, status int, header http.Header) {
 	p.phase = to
-	p.client.pass(status, p.header)
-	p.header = p.client.w.Header()
+	p.body = p.out.pass(status, header)
+	p.header = p.body.Header()
 }
 
 // Write implements http.ResponseWriter.
@@ -131,113 +149,121 @@ func (p *producer) Write(b []byte) (int, error) {
 	switch p.phase {
 	case mirroring:
 		p.reader.Feed(b)
-		return p.client.w.Write(b)
+		return p.body.Write(b)
 	case passing:
-		return p.client.w.Write(b)
-	case finished:
-		return len(b), nil // what a backend says after its last event
+		return p.body.Write(b)
+	case reading:
+		return p.read(b)
+	case waiting, stopped, finished: // what a backend says after its last event
 	}
+	return len(b), nil
+}
+
+// read decodes a piece of the body.
+func (p *producer) read(b []byte) (int, error) {
 	events := p.reader.Feed(b)
 	if p.reader.State() == provider.Opaque {
-		return len(b), p.passStream()
+		p.err = p.passHeld()
+	} else {
+		p.append(events)
 	}
-	p.append(events)
 	if p.err != nil {
 		return 0, p.err
 	}
 	return len(b), nil
 }
 
-// passStream sends what was held back of a stream that nobody knows, and lets
+// passHeld sends what was held back of a stream that nobody knows, and lets
 // the rest through.
-func (p *producer) passStream() error {
+func (p *producer) passHeld() error {
 	p.handler.logger.Warn("unrecognized stream is passed on as it is",
-		zap.String("path", p.path),
-		zap.String("content_type", p.client.header.Get("Content-Type")))
+		zap.String("path", p.path), zap.String("content_type", p.held.Get("Content-Type")))
 	trailers := p.header
-	p.header = p.client.header
-	p.passHeader(passing, p.client.status)
+	p.passOn(passing, p.status, p.held)
 	for field, values := range trailers {
 		p.header[field] = values
 	}
-	if _, err := p.client.w.Write(p.reader.Held()); err != nil {
+	if _, err := p.body.Write(p.reader.Held()); err != nil {
 		return err
 	}
-	return p.client.rc.Flush()
+	return http.NewResponseController(p.body).Flush()
 }
 
 // append puts the events that the route emits into the log and lets the client
 // have them.
 func (p *producer) append(events []provider.Event) {
-	p.output = p.output[:0]
+	p.outputs = p.outputs[:0]
 	var terminal *provider.Event
 	for i := range events {
 		switch ev := &events[i]; {
 		case ev.Kind.IsTerminal():
 			terminal = ev
 		case p.handler.emits(p.dialect, ev.Kind):
-			p.output = append(p.output, *ev)
+			p.outputs = append(p.outputs, *ev)
 		}
 	}
-	if len(p.output) > 0 {
-		_ = p.stream.Append(p.output) // this log has no limit: it is emptied below
+	if len(p.outputs) > 0 {
+		p.begun = true
+		if err := p.log.Append(p.outputs); err != nil {
+			terminal = tooLarge
+			p.cancel(err)
+		}
 	}
 	if terminal != nil {
 		p.end(terminal)
 	}
-	if len(p.output) == 0 && terminal == nil {
-		return
-	}
-	if p.err = p.client.pump(false); p.err == nil && terminal == nil {
-		p.stream.Recycle()
+	if len(p.outputs) > 0 || terminal != nil {
+		p.err = p.out.deliver()
 	}
 }
 
 // end puts the terminal event into the log.
 func (p *producer) end(terminal *provider.Event) {
 	ev := *terminal
-	p.stream.End(&ev)
+	p.log.End(&ev)
 	p.phase = finished
 	p.linger = time.AfterFunc(lingerTime, func() { p.cancel(errLingered) })
 }
 
-// conclude brings the response to its end after the next handler has returned
-// with err, or has aborted. The error it returns is for Caddy's error routes;
-// like reverse_proxy it panics with http.ErrAbortHandler where the client must
-// not take the end for a good one.
-func (p *producer) conclude(aborted bool, err error) error {
-	if p.linger != nil {
-		p.linger.Stop()
-	}
+// settle brings the response to its end after the next handler has returned: a
+// stream that has no terminal event yet gets one. What it returns is how the
+// response ends where it is no stream; like reverse_proxy, it is aborted where
+// the client must not take the end for a good one.
+func (p *producer) settle(end outcome) outcome {
+	terminal := causeTerminal(p.ctx)
 	switch p.phase {
-	case waiting:
-		p.client.adopt(p.header)
-	case passing:
-	case mirroring:
-		aborted = aborted || p.truncated()
-	case reading:
-		aborted = false
-		if err != nil && !p.client.committed {
-			return err
+	case waiting, stopped:
+		if terminal == nil {
+			end.header = p.header
+			return end
 		}
-		p.close(err)
-		err = nil
+		p.append([]provider.Event{*terminal})
+	case passing, mirroring:
+		end.aborted = end.aborted || terminal != nil || p.truncated()
+		if b, ok := p.body.(*borrowed); ok {
+			b.finish()
+		}
+		return end
+	case reading:
+		if terminal == nil && end.err != nil && !p.begun {
+			end.header = p.held
+			return end // for Caddy's error routes
+		}
+		p.close(terminal, end.err)
+		if p.phase == passing {
+			return end
+		}
 	case finished:
-		aborted, err = false, nil
 	}
-	if p.client.failure != nil {
-		p.client.refuse(p.dialect, p.stream.ID())
-		return nil
-	}
-	if aborted || p.err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	return err
+	return outcome{}
 }
 
 // truncated reports whether a mirrored stream is one that we know and has
 // ended without a terminal event.
 func (p *producer) truncated() bool {
+	if p.phase != mirroring {
+		return false
+	}
 	for _, ev := range p.reader.Close() {
 		if ev.Kind == provider.Failed && ev.Err.Code == provider.CodeUpstreamTruncated {
 			return true
@@ -246,18 +272,22 @@ func (p *producer) truncated() bool {
 	return false
 }
 
-// close ends a stream that has no terminal event yet: with the error of the
-// next handler, or with what the decoder makes of the end of the body.
-func (p *producer) close(err error) {
-	if err != nil {
-		p.append([]provider.Event{{Kind: provider.Failed, Err: &provider.Error{
+// close ends a stream that has no terminal event yet: with the one given, with
+// the error of the next handler, or with what the decoder makes of the end of
+// the body.
+func (p *producer) close(terminal *provider.Event, err error) {
+	if terminal == nil && err != nil {
+		terminal = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
 			Code: provider.CodeUpstreamError, Status: http.StatusBadGateway, Message: err.Error(),
-		}}})
+		}}
+	}
+	if terminal != nil {
+		p.append([]provider.Event{*terminal})
 		return
 	}
 	events := p.reader.Close()
 	if p.reader.State() == provider.Opaque {
-		p.err = p.passStream()
+		p.err = p.passHeld()
 		return
 	}
 	p.append(events)
@@ -266,10 +296,8 @@ func (p *producer) close(err error) {
 // FlushError is what an http.ResponseController calls. Frames are flushed when
 // they are written.
 func (p *producer) FlushError() error {
-	switch p.phase {
-	case passing, mirroring:
-		return p.client.rc.Flush()
-	case waiting, reading, finished:
+	if p.phase == passing || p.phase == mirroring {
+		return http.NewResponseController(p.body).Flush()
 	}
 	return nil
 }
@@ -280,23 +308,25 @@ func (p *producer) ReadFrom(src io.Reader) (int64, error) {
 	if p.phase == waiting {
 		p.WriteHeader(http.StatusOK)
 	}
-	if rf, ok := p.client.w.(io.ReaderFrom); ok && p.phase == passing {
+	if rf, ok := p.body.(io.ReaderFrom); ok && p.phase == passing {
 		return rf.ReadFrom(src)
 	}
 	return io.Copy(struct{ io.Writer }{p}, src)
 }
 
-// Hijack implements http.Hijacker.
+// Hijack implements http.Hijacker for a handler that takes the connection over
+// before it has answered.
 func (p *producer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := p.client.rc.Hijack()
+	a, ok := p.out.(attached)
+	if !ok {
+		return nil, nil, http.ErrNotSupported
+	}
+	conn, rw, err := a.rc.Hijack()
 	if err == nil {
-		p.phase = passing
+		p.phase, p.body = passing, a.w
 	}
 	return conn, rw, err
 }
-
-// Unwrap gives an http.ResponseController what is not said here.
-func (p *producer) Unwrap() http.ResponseWriter { return p.client.w }
 
 // Interface guards
 var (

@@ -1,0 +1,161 @@
+package llmstream
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+)
+
+// outlet is the way from a producer to the client who made the request, beside
+// the log that everybody reads.
+type outlet interface {
+	// inform sends an informational response (1xx).
+	inform(status int, header http.Header)
+	// expect takes status and header of a response that is a token stream, or
+	// may become one; they are sent with its first frame.
+	expect(status int, header http.Header)
+	// pass sends status and header of a response that goes through as it is,
+	// and returns where its body goes to. Fields that are set there later are
+	// trailers.
+	pass(status int, header http.Header) http.ResponseWriter
+	// deliver lets the client have what is new in the log.
+	deliver() error
+}
+
+// errClientGone is the error of what a producer does for a client who has left.
+var errClientGone = errors.New("the client has left")
+
+// attached is the outlet of a producer that runs in the goroutine of its only
+// client. A client that takes no more holds the producer back, and what it has
+// had is forgotten.
+type attached struct {
+	*client
+	stream *fanout.Stream
+}
+
+func (a attached) deliver() error {
+	if err := a.pump(false); err != nil {
+		return err
+	}
+	if !a.ended {
+		a.stream.Recycle()
+	}
+	return nil
+}
+
+// handover is the outlet of a producer that runs in a goroutine of its own. As
+// long as the response is not known to be a stream, it borrows the goroutine
+// of the client who made the request for what goes through as it is.
+type handover struct {
+	describe func(header http.Header) // tells everyone who reads the log
+
+	calls   chan func(w http.ResponseWriter)
+	gone    chan struct{} // closed when the client serves no more calls
+	outcome chan outcome  // one value, when the producer has ended
+}
+
+// outcome is how a call of the next handlers ended.
+type outcome struct {
+	header  http.Header // set by a handler that has sent nothing
+	aborted bool        // it panicked with http.ErrAbortHandler
+	err     error
+}
+
+func newHandover(describe func(http.Header)) *handover {
+	return &handover{
+		describe: describe,
+		calls:    make(chan func(http.ResponseWriter)),
+		gone:     make(chan struct{}),
+		outcome:  make(chan outcome, 1),
+	}
+}
+
+// borrow runs f in the client's goroutine and waits for it.
+func (h *handover) borrow(f func(w http.ResponseWriter)) error {
+	done := make(chan struct{})
+	call := func(w http.ResponseWriter) {
+		defer close(done)
+		f(w)
+	}
+	select {
+	case h.calls <- call:
+		<-done
+		return nil
+	case <-h.gone:
+		return errClientGone
+	}
+}
+
+// inform does nothing: by the time a detached producer learns of it, the
+// client may have had its first frame.
+func (h *handover) inform(int, http.Header) {}
+
+// expect implements outlet.
+func (h *handover) expect(_ int, header http.Header) { h.describe(header) }
+
+// pass implements outlet.
+func (h *handover) pass(status int, header http.Header) http.ResponseWriter {
+	b := &borrowed{handover: h, header: make(http.Header)}
+	b.err = h.borrow(func(w http.ResponseWriter) {
+		replaceHeader(w.Header(), header)
+		w.WriteHeader(status)
+	})
+	return b
+}
+
+// deliver implements outlet: who reads the log is woken by the log.
+func (h *handover) deliver() error { return nil }
+
+// borrowed is the body of a response that goes through as it is, written from
+// another goroutine than the client's.
+type borrowed struct {
+	*handover
+	header http.Header // trailers
+	err    error
+}
+
+// Header implements http.ResponseWriter.
+func (b *borrowed) Header() http.Header { return b.header }
+
+// WriteHeader implements http.ResponseWriter; the header was sent by pass.
+func (b *borrowed) WriteHeader(int) {}
+
+// Write implements http.ResponseWriter.
+func (b *borrowed) Write(p []byte) (n int, err error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	b.err = b.borrow(func(w http.ResponseWriter) { n, err = w.Write(p) })
+	if b.err != nil {
+		return 0, b.err
+	}
+	return n, err
+}
+
+// FlushError is what an http.ResponseController calls.
+func (b *borrowed) FlushError() (err error) {
+	if gone := b.borrow(func(w http.ResponseWriter) { err = http.NewResponseController(w).Flush() }); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// finish hands the trailers over.
+func (b *borrowed) finish() {
+	_ = b.borrow(func(w http.ResponseWriter) { maps.Copy(w.Header(), b.header) })
+}
+
+// replaceHeader makes dst hold the fields of src and no others.
+func replaceHeader(dst, src http.Header) {
+	clear(dst)
+	maps.Copy(dst, src)
+}
+
+// Interface guards
+var (
+	_ outlet              = attached{}
+	_ outlet              = (*handover)(nil)
+	_ http.ResponseWriter = (*borrowed)(nil)
+)
