@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
@@ -42,11 +43,26 @@ type Encoder interface {
 	Encode(w *bufio.Writer, index int, ev *provider.Event)
 }
 
+// ModelSetter is implemented by the encoders whose frames name the model. It
+// counts for the frames written after it, the first of which is that of the
+// first event.
+type ModelSetter interface {
+	SetModel(model string)
+}
+
 // Options say what an Encoder must know of a response.
 type Options struct {
 	// ResponseID is the id of the response, as fanout.NewID makes them. Where
 	// it is empty, the client is told none.
 	ResponseID string
+	// Model is the name of the model, where it is known already; else see
+	// ModelSetter.
+	Model string
+	// Created is when the response began; zero is now.
+	Created time.Time
+	// IncludeUsage is whether the client asked for the token counts, in
+	// dialects where it has to.
+	IncludeUsage bool
 }
 
 // New returns an Encoder of the dialect. The error is ErrUnknownDialect.
@@ -54,8 +70,33 @@ func New(dialect string, o Options) (Encoder, error) {
 	switch dialect {
 	case DialectText:
 		return NewText(o.ResponseID), nil
+	case DialectPlain:
+		return NewPlain(o.ResponseID), nil
+	case DialectOpenAI:
+		return NewOpenAI(OpenAIOptions(o)), nil
+	case DialectAnthropic:
+		return NewAnthropic(o.ResponseID, o.Model), nil
+	case DialectAISDK:
+		return NewAISDK(o.ResponseID), nil
 	default:
 		return nil, fmt.Errorf("%w %q", ErrUnknownDialect, dialect)
+	}
+}
+
+// Dialects returns the names that New knows.
+func Dialects() []string {
+	return []string{DialectText, DialectPlain, DialectOpenAI, DialectAnthropic, DialectAISDK}
+}
+
+// Aborts reports whether the connection must be aborted once the frames of ev
+// are written, because a client of the dialect could take a clean end for that
+// of a whole response.
+func Aborts(enc Encoder, ev *provider.Event) bool {
+	switch enc.(type) {
+	case *Plain, *OpenAI, *Anthropic:
+		return ev.Kind == provider.Failed
+	default:
+		return false
 	}
 }
 
