@@ -30,6 +30,9 @@ func (f framing) splitter(maxEvent int) sse.Splitter {
 	return sse.NewParser(maxEvent)
 }
 
+// byteOrderMark may open a body, and is no part of it.
+var byteOrderMark = []byte("\uFEFF")
+
 // sseFields begin the lines of server-sent events. The last one is
 // llama.cpp's.
 var sseFields = []string{":", "data:", "event:", "id:", "retry:", "error:"}
@@ -37,9 +40,9 @@ var sseFields = []string{":", "data:", "event:", "id:", "retry:", "error:"}
 // framingOf tells the framing of a response by its first bytes, which outrank
 // its content type; unknown where it takes more of them.
 func framingOf(start []byte, contentType string) framing {
-	start = bytes.TrimPrefix(start, []byte("\uFEFF"))
+	start = bytes.TrimPrefix(start, byteOrderMark)
 	start = bytes.TrimLeft(start, " \t\r\n")
-	if len(start) == 0 {
+	if bytes.HasPrefix(byteOrderMark, start) { // also where it is empty
 		return framingUnknown
 	}
 	switch start[0] {

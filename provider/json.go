@@ -184,20 +184,35 @@ func (c *cursor) skip() {
 }
 
 // quoted reads a string, at whose opening quote the cursor is, and returns
-// what stands between the quotes.
+// what stands between the quotes. It looks at eight bytes at a time.
 func (c *cursor) quoted() []byte {
+	const every = 0x0101010101010101
 	data := c.data
 	start := c.pos + 1
 	c.escaped = false
-	for i := start; ; {
-		i = nextSpecial(data, i)
-		if i == len(data) || data[i] < ' ' {
-			c.fail()
-			return nil
+	for i := start; i < len(data); {
+		if len(data)-i >= 8 {
+			word := binary.LittleEndian.Uint64(data[i:])
+			quote, solidus := word^every*'"', word^every*'\\'
+			// The high bit of the first quotation mark, reverse solidus or
+			// control character is set, and none below it.
+			special := ((word-every*' ')&^word | (quote-every)&^quote | (solidus-every)&^solidus) & (every * 0x80)
+			if special == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(special) / 8
 		}
-		if data[i] == '"' {
+		switch b := data[i]; {
+		case b == '"':
 			c.pos = i + 1
 			return data[start:i]
+		case b < ' ':
+			c.fail()
+			return nil
+		case b != '\\':
+			i++
+			continue
 		}
 		n := escapeLen(data[i:])
 		if n == 0 {
@@ -207,28 +222,8 @@ func (c *cursor) quoted() []byte {
 		c.escaped = true
 		i += n
 	}
-}
-
-// nextSpecial returns where in data, from i on, the next quotation mark,
-// reverse solidus or control character is; len(data) where there is none. It
-// looks at eight bytes at a time.
-func nextSpecial(data []byte, i int) int {
-	const every = 0x0101010101010101
-	for ; len(data)-i >= 8; i += 8 {
-		word := binary.LittleEndian.Uint64(data[i:])
-		quote, solidus := word^every*'"', word^every*'\\'
-		// The high bit of the first such byte is set, and of none before it.
-		special := ((word-every*' ')&^word | (quote-every)&^quote | (solidus-every)&^solidus) & (every * 0x80)
-		if special != 0 {
-			return i + bits.TrailingZeros64(special)/8
-		}
-	}
-	for ; i < len(data); i++ {
-		if b := data[i]; b == '"' || b == '\\' || b < ' ' {
-			break
-		}
-	}
-	return i
+	c.fail()
+	return nil
 }
 
 // escapeLen returns the length of the escape that b starts with, 0 where it

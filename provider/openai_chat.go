@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"bytes"
+
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/sse"
@@ -10,7 +12,12 @@ import (
 // servers that speak this format make of it.
 type openAIChat struct {
 	choices []chatChoice // by index
+	// prefix is how the last chunk began, up to the value of its choices.
+	prefix []byte
 }
+
+// maxPrefix is how much of the beginning of a chunk is remembered, in bytes.
+const maxPrefix = 512
 
 // chatChoice is what is known of one choice.
 type chatChoice struct {
@@ -45,9 +52,10 @@ func (d *openAIChat) Decode(ev sse.Event, out *Events) error {
 	c := cursor{data: ev.Data}
 	var model, id []byte
 	failed := false
-	for ok := c.open('{'); ok; ok = c.more('{') {
+	for more := d.begin(&c, out); more; more = c.more('{') {
 		switch string(c.key()) {
 		case "choices":
+			d.rememberPrefix(&c)
 			d.decodeChoices(&c, out)
 		case "usage":
 			out.Usage(decodeUsage(&c, "prompt_tokens", "completion_tokens"))
@@ -58,7 +66,7 @@ func (d *openAIChat) Decode(ev sse.Event, out *Events) error {
 		case "id":
 			id = c.str()
 		case "object":
-			failed = failed || string(c.str()) == "error" // older vLLM
+			failed = string(c.str()) == "error" || failed // older vLLM
 		case "error":
 			failed = isError(gjson.Parse(view(c.raw()))) || failed
 		default:
@@ -73,6 +81,28 @@ func (d *openAIChat) Decode(ev sse.Event, out *Events) error {
 		out.Fail(ev)
 	}
 	return nil
+}
+
+// begin enters a chunk. Where it begins as the last one did, which with most
+// servers is half of it, the beginning is not read again: it has passed for
+// valid, and to note the same facts twice would change nothing.
+func (d *openAIChat) begin(c *cursor, out *Events) bool {
+	if len(d.prefix) == 0 || !bytes.HasPrefix(c.data, d.prefix) {
+		d.prefix = d.prefix[:0]
+		return c.open('{')
+	}
+	c.pos = len(d.prefix)
+	c.depth = 1
+	d.decodeChoices(c, out)
+	return c.more('{')
+}
+
+// rememberPrefix keeps how a chunk begins, up to the value of its choices, at
+// which the cursor is.
+func (d *openAIChat) rememberPrefix(c *cursor) {
+	if len(d.prefix) == 0 && c.pos <= maxPrefix && !c.bad {
+		d.prefix = append(d.prefix, c.data[:c.pos]...)
+	}
 }
 
 // decodeGroq reads the usage that Groq hides in a field of its own.
