@@ -27,6 +27,18 @@ func (b *Batch) Len() int {
 	return n
 }
 
+// Bytes is how many bytes of text Next has not returned yet.
+func (b *Batch) Bytes() int { return len(b.text) - b.at.text }
+
+// Skip leaves out the output events that Next has not returned yet, so that
+// only a terminal event is left. It returns how many events the reader misses
+// by it, those of Skipped included.
+func (b *Batch) Skip() int {
+	missed := b.Skipped + b.to - b.last
+	b.last, b.at.text, b.Skipped = b.to, len(b.text), 0
+	return missed
+}
+
 // Next returns the next event and its index. With merge it returns as many
 // events as one can stand for: one with all their text, and the index of the
 // last of them. ok is false when the batch is at its end.
@@ -58,17 +70,15 @@ func (b *Batch) Next(merge bool) (index int, ev provider.Event, ok bool) {
 
 // step moves over the next event, with merge over the rest of its run.
 func (b *Batch) step(merge bool) {
-	if !merge {
+	switch {
+	case !merge:
 		b.at = b.table.next(b.at)
 		b.last++
-		return
-	}
-	if len(b.runs) == 1 {
-		b.last = b.to
+	case len(b.runs) > 1:
+		b.at = b.runs[1].at
+		b.last = b.runs[1].first - 1
+	default:
 		b.at.text = len(b.text)
-		return
-	}
-	for end := b.runs[1].first - 1; b.last < end; b.last++ {
-		b.at = b.table.next(b.at)
+		b.last = b.to
 	}
 }

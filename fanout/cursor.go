@@ -58,8 +58,5 @@ func (c *Cursor) Changed() <-chan struct{} {
 	if s.headLocked() > c.index {
 		return closed
 	}
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
+	return s.changed.wait()
 }

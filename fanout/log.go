@@ -18,16 +18,21 @@ type history struct {
 	text  []byte
 	table table
 	runs  []run
+	names int // bytes of the ids and names of tool calls in runs
 }
 
 // run is a sequence of events that differ in nothing but their texts, so that
 // any part of it is one event with one text.
 type run struct {
-	first  int // index of its first event
+	first  int  // index of its first event
+	at     mark // place of its first event
 	kind   provider.Kind
 	choice int
 	tool   provider.Tool // ID and Name belong to the first event of the run
 }
+
+// runSize is the memory of a run, in bytes, but for the strings of its tool.
+const runSize = 80
 
 // continues reports whether an event can be part of the run r.
 func (r *run) continues(ev *provider.Event) bool {
@@ -38,15 +43,15 @@ func (r *run) continues(ev *provider.Event) bool {
 // head is the index of the last event.
 func (h *history) head() int { return h.base + h.table.count }
 
-// append stores an output event and returns its index.
-func (h *history) append(ev *provider.Event) int {
-	h.table.add(len(h.text), len(ev.Text))
+// append stores an output event.
+func (h *history) append(ev *provider.Event) {
+	at := mark{text: len(h.text), lens: len(h.table.lens)}
+	h.table.add(at.text, len(ev.Text))
 	h.text = append(h.text, ev.Text...)
-	index := h.head()
 	if n := len(h.runs); n == 0 || !h.runs[n-1].continues(ev) {
-		h.runs = append(h.runs, run{first: index, kind: ev.Kind, choice: ev.Choice, tool: ev.Tool})
+		h.runs = append(h.runs, run{first: h.head(), at: at, kind: ev.Kind, choice: ev.Choice, tool: ev.Tool})
+		h.names += len(ev.Tool.ID) + len(ev.Tool.Name)
 	}
-	return index
 }
 
 // since returns what came after the event with the index n; n is at least base
@@ -63,37 +68,58 @@ func (h *history) since(n int) Batch {
 	}
 }
 
-// size is the memory that the log holds, in bytes.
-func (h *history) size() int {
-	return cap(h.text) + h.table.bytes() + len(h.runs)*runSize
+// used is the memory that the events take, in bytes.
+func (h *history) used() int {
+	return len(h.text) + len(h.table.lens) + len(h.table.marks)*markSize + len(h.runs)*runSize + h.names
 }
 
-// runSize is what a run costs, with a call's id and name.
-const runSize = 128
+// size is the memory that the log holds, in bytes, with its room for growth.
+func (h *history) size() int {
+	return cap(h.text) + cap(h.table.lens) + cap(h.table.marks)*markSize + cap(h.runs)*runSize + h.names
+}
 
 // recycle forgets all events and uses their memory again. No Batch of this log
 // may be in use.
 func (h *history) recycle() {
+	if h.size() > recycleLimit {
+		*h = history{base: h.head()}
+		return
+	}
 	h.base = h.head()
 	h.text = h.text[:0]
 	h.table.reset()
 	h.runs = h.runs[:0]
-	if cap(h.text) > recycleLimit {
-		h.text = nil
-	}
+	h.names = 0
 }
 
 // recycleLimit is how much memory an emptied log keeps for its next events.
 const recycleLimit = 4 << 10
 
+// trim forgets all but the last n events, and of those all but the last
+// windowText bytes or the last event; but not before there is as much to
+// forget as to keep, so that it costs a constant time for each event.
+func (h *history) trim(n int) {
+	if h.table.count <= 2*n && len(h.text) <= 2*windowText {
+		return
+	}
+	first := max(0, h.table.count-n)
+	for at := h.table.seek(first); first < h.table.count-1 && len(h.text)-at.text > windowText; first++ {
+		at = h.table.next(at)
+	}
+	if first > 0 {
+		h.forget(h.base + first)
+	}
+}
+
+// windowText is how many bytes of text a trimmed log keeps.
+const windowText = 256 << 10
+
 // forget drops the events up to and including n, without touching what
 // readers may hold.
 func (h *history) forget(n int) {
-	if n <= h.base {
-		return
-	}
 	rest := h.since(n)
-	*h = history{base: n}
+	*h = history{base: n, text: make([]byte, 0, 2*rest.Bytes())}
+	h.table.lens = make([]byte, 0, 2*rest.Len())
 	for _, ev, ok := rest.Next(false); ok; _, ev, ok = rest.Next(false) {
 		h.append(&ev)
 	}

@@ -23,14 +23,26 @@ type Stream struct {
 
 	mu      sync.Mutex
 	log     history
+	window  int // events that are kept; 0: all
 	end     *provider.Event
-	changed chan struct{} // closed at the next change; nil while nobody waits
+	changed signal
 }
 
 // NewStream returns an empty log of the response id. Its memory is at most
 // about limit bytes; 0 is no limit.
 func NewStream(id string, limit int) *Stream {
 	return &Stream{id: id, limit: limit}
+}
+
+// Window makes the log forget old events, whether its readers have had them or
+// not: what an Append finds, it cuts to about the last n events (between n and
+// 2n; n is at least 1) and 256 KiB of text (at most twice that), or one event.
+// What it adds itself is all kept until the next, so that a reader who was at
+// the head misses nothing.
+func (s *Stream) Window(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.window = n
 }
 
 // ID returns the response id.
@@ -42,23 +54,30 @@ func (s *Stream) ID() string { return s.id }
 func (s *Stream) Append(events []provider.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end != nil {
+	if s.end != nil || len(events) == 0 {
 		return nil
 	}
-	if s.limit > 0 {
-		n := len(s.log.text) + len(s.log.table.lens)
-		for i := range events {
-			n += len(events[i].Text) + 2
-		}
-		if n > s.limit {
-			return ErrTooLarge
-		}
+	if s.limit > 0 && s.log.used()+sizeOf(events) > s.limit {
+		return ErrTooLarge
+	}
+	if s.window > 0 {
+		s.log.trim(s.window)
 	}
 	for i := range events {
 		s.log.append(&events[i])
 	}
-	s.wake()
+	s.changed.wake()
 	return nil
+}
+
+// sizeOf is the memory that events will take in a log, in bytes, but for what
+// they share with their neighbours.
+func sizeOf(events []provider.Event) int {
+	n := 0
+	for i := range events {
+		n += 2 + len(events[i].Text) + len(events[i].Tool.ID) + len(events[i].Tool.Name)
+	}
+	return n
 }
 
 // End adds the terminal event, which must not change any more. Only the first
@@ -70,17 +89,8 @@ func (s *Stream) End(terminal *provider.Event) bool {
 		return false
 	}
 	s.end = terminal
-	s.wake()
+	s.changed.wake()
 	return true
-}
-
-// wake tells everyone who waits that there is something to read, or that
-// something else has changed. The caller holds mu.
-func (s *Stream) wake() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
 }
 
 // Head returns the index of the last event, and the terminal event once the

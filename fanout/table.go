@@ -18,12 +18,15 @@ type table struct {
 // length stands in the table.
 type mark struct{ text, lens int }
 
+// markSize is the memory of a mark, in bytes.
+const markSize = 16
+
 // add appends a piece of n bytes that starts at the offset start of the text.
 func (t *table) add(start, n int) {
 	if t.count%markEvery == 0 {
 		t.marks = append(t.marks, mark{text: start, lens: len(t.lens)})
 	}
-	t.lens = binary.AppendUvarint(t.lens, uint64(n)) //nolint:gosec // a length is never negative
+	t.lens = binary.AppendUvarint(t.lens, uint64(n))
 	t.count++
 }
 
@@ -43,13 +46,10 @@ func (t *table) seek(i int) mark {
 // next returns the place of the piece after the one at at.
 func (t *table) next(at mark) mark {
 	n, w := binary.Uvarint(t.lens[at.lens:])
-	return mark{text: at.text + int(n), lens: at.lens + w} //nolint:gosec // it was an int
+	return mark{text: at.text + int(n), lens: at.lens + w}
 }
 
 // reset forgets the pieces and keeps the memory.
 func (t *table) reset() {
 	t.lens, t.marks, t.count = t.lens[:0], t.marks[:0], 0
 }
-
-// bytes is the memory that the table holds.
-func (t *table) bytes() int { return cap(t.lens) + 16*cap(t.marks) }

@@ -1,0 +1,23 @@
+package fanout
+
+// signal wakes everyone who waits for it, once. The zero value is ready. It is
+// guarded by the lock of what it belongs to, and costs nothing while nobody
+// waits.
+type signal struct {
+	c chan struct{} // nil while nobody waits
+}
+
+// wait returns a channel that is closed by the next wake.
+func (s *signal) wait() <-chan struct{} {
+	if s.c == nil {
+		s.c = make(chan struct{})
+	}
+	return s.c
+}
+
+func (s *signal) wake() {
+	if s.c != nil {
+		close(s.c)
+		s.c = nil
+	}
+}
