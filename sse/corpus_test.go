@@ -99,7 +99,8 @@ func TestCorpusSplit(t *testing.T) {
 		t.Run(tr.file, func(t *testing.T) {
 			t.Parallel()
 			for _, w := range windows(t, tr) {
-				stride := 1 + 6*(len(w.body)/(24<<10))
+				long := len(w.body) / (24 << 10)
+				stride := 1 + 6*long*long
 				for i := 0; i <= len(w.body); i += stride {
 					if !matches(w.fresh(), w.want, w.body[:i], w.body[i:]) {
 						t.Fatalf("other events when %.40q… is cut at %d", w.body, i)
@@ -114,7 +115,7 @@ func TestCorpusSplit(t *testing.T) {
 // window.
 func windows(t *testing.T, tr transcript) []transcript {
 	t.Helper()
-	const short, least = 8 << 10, 1 << 10
+	const short, least = 4 << 10, 512
 	if len(tr.body) <= short {
 		return []transcript{tr}
 	}
@@ -137,6 +138,7 @@ func windows(t *testing.T, tr transcript) []transcript {
 	return append(all, rest)
 }
 
+// TestCorpusLineEnds rewrites the recordings in ways that change no event.
 func TestCorpusLineEnds(t *testing.T) {
 	mixed := func(s string) string {
 		ends := []string{"\n", "\r\n", "\r", "\r", "\r\n"} // no CR, LF, which is one end
@@ -164,13 +166,17 @@ func TestCorpusLineEnds(t *testing.T) {
 				"with a mark":  "\ufeff" + lf,
 				"without room": strings.ReplaceAll(lf, "\ndata: {", "\ndata:{"),
 			} {
-				for _, pieces := range [][]string{{body}, byteByByte(body)} {
+				cuts := [][]string{{body}}
+				if name == "mixed" {
+					cuts = append(cuts, byteByByte(body))
+				}
+				for _, pieces := range cuts {
 					got, err := split(tr.fresh(), pieces...)
 					if err != nil {
 						t.Fatal(name, err)
 					}
 					if !slices.Equal(got, tr.want) {
-						t.Fatalf("other events with line ends %s", name)
+						t.Fatalf("other events: %s", name)
 					}
 				}
 			}
