@@ -1,0 +1,18 @@
+// Command caddy is a Caddy with the standard modules, llm_stream and the
+// simulated backend, which the example and the end-to-end tests need. Whoever
+// runs llm_stream in earnest builds Caddy with xcaddy, without the simulator.
+package main
+
+import (
+	_ "time/tzdata"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	_ "github.com/caddy-llmstream/caddy-llmstream"
+	_ "github.com/caddy-llmstream/caddy-llmstream/llmsim"
+)
+
+func main() {
+	caddycmd.Main()
+}
