@@ -34,9 +34,11 @@ lint: $(GOLANGCI) ## Run go vet and golangci-lint
 	go vet ./...
 	$(GOLANGCI) run ./...
 
+# With a version, even one that does not exist, the checkout is taken without
+# asking a module proxy which versions there are.
 xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build theirs
 	$(XCADDY) build $(CADDY_VERSION) --output bin/caddy-xcaddy \
-		--with github.com/caddy-llmstream/caddy-llmstream=.
+		--with github.com/caddy-llmstream/caddy-llmstream@v0.0.0=.
 
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
