@@ -1,5 +1,5 @@
 // Package emit turns canonical events into what clients read: one Encoder for
-// each dialect.
+// each dialect, and a Channel where one client follows many responses.
 //
 // The invariant: whatever the events hold, every frame is whole and has data,
 // a heartbeat aside; an encoder never parses text, which is put between quotes

@@ -33,42 +33,19 @@ func (t *Text) Header(h http.Header) {
 
 // Encode implements Encoder.
 func (t *Text) Encode(w *bufio.Writer, index int, ev *provider.Event) {
-	switch ev.Kind {
-	case provider.Text:
-		t.writeDelta(w, index, "", ev)
-	case provider.Reasoning:
-		t.writeDelta(w, index, "reasoning", ev)
-	case provider.Refusal:
-		t.writeDelta(w, index, "refusal", ev)
-	case provider.ToolCall:
-		t.writeToolCall(w, index, ev)
-	case provider.Done:
-		b := t.appendHead(w, index, "done")
-		b = append(b, "data: "...)
-		b = appendResult(b, ev.Result)
-		_, _ = w.Write(append(b, "\n\n"...))
-	case provider.Failed:
-		b := t.appendHead(w, index, "error")
-		b = append(b, "data: "...)
-		b = AppendError(b, ev.Err, t.responseID)
-		_, _ = w.Write(append(b, "\n\n"...))
-	default: // facts for a Reader, which no log holds
+	event, ok := textEvent(ev.Kind)
+	if !ok {
+		return
 	}
+	b := t.appendHead(w, index, event)
+	writeMembers(w, append(b, "data: {"...), ev, t.responseID)
 }
 
 // Reconnect writes the frame that sends the client away in good order: it is
 // to come back after retry, rounded to milliseconds, with the index of the
 // last event it had, 0 where there was none.
 func (t *Text) Reconnect(w *bufio.Writer, index int, retry time.Duration, reason string) {
-	ms := retry.Round(time.Millisecond).Milliseconds()
-	b := t.appendHead(w, index, "reconnect")
-	b = append(b, "retry: "...)
-	b = strconv.AppendInt(b, ms, 10)
-	b = append(b, "\ndata: {\"reason\":\""...)
-	b = jsontext.Append(b, reason)
-	b = append(b, `","retry_ms":`...)
-	b = strconv.AppendInt(b, ms, 10)
-	_, _ = w.Write(append(b, "}\n\n"...))
+	writeReconnect(w, t.appendHead(w, index, "reconnect"), retry, reason)
 }
 
 // Gap writes the frame that tells a slow client how many events were dropped,
@@ -78,32 +55,6 @@ func (t *Text) Gap(w *bufio.Writer, index, dropped int) {
 	b = append(b, `data: {"dropped":`...)
 	b = strconv.AppendInt(b, int64(dropped), 10)
 	_, _ = w.Write(append(b, "}\n\n"...))
-}
-
-func (t *Text) writeDelta(w *bufio.Writer, index int, event string, ev *provider.Event) {
-	b := t.appendHead(w, index, event)
-	b = append(b, "data: {"...)
-	b = appendChoice(b, ev.Choice)
-	b = append(b, `"text":"`...)
-	writeText(w, b, ev.Text, "\"}\n\n")
-}
-
-func (t *Text) writeToolCall(w *bufio.Writer, index int, ev *provider.Event) {
-	b := t.appendHead(w, index, "tool_call")
-	b = append(b, "data: {"...)
-	b = appendChoice(b, ev.Choice)
-	b = append(b, `"index":`...)
-	b = strconv.AppendInt(b, int64(ev.Tool.Index), 10)
-	if ev.Tool.ID != "" {
-		b = append(b, `,"id":"`...)
-		b = append(jsontext.Append(b, ev.Tool.ID), '"')
-	}
-	if ev.Tool.Name != "" {
-		b = append(b, `,"name":"`...)
-		b = append(jsontext.Append(b, ev.Tool.Name), '"')
-	}
-	b = append(b, `,"arguments":"`...)
-	writeText(w, b, ev.Text, "\"}\n\n")
 }
 
 // appendHead appends the lines of a frame before its data to the free memory
@@ -117,12 +68,73 @@ func (t *Text) appendHead(w *bufio.Writer, index int, event string) []byte {
 		b = strconv.AppendInt(b, int64(index), 10)
 		b = append(b, '\n')
 	}
-	if event != "" {
-		b = append(b, "event: "...)
-		b = append(b, event...)
-		b = append(b, '\n')
+	return appendEventName(b, event)
+}
+
+// textEvent returns the name of the frames that carry events of a kind, empty
+// for the text itself. ok is false for facts for a Reader, which no log holds.
+func textEvent(kind provider.Kind) (name string, ok bool) {
+	switch kind {
+	case provider.Text:
+		return "", true
+	case provider.Reasoning:
+		return "reasoning", true
+	case provider.Refusal:
+		return "refusal", true
+	case provider.ToolCall:
+		return "tool_call", true
+	case provider.Done:
+		return "done", true
+	case provider.Failed:
+		return "error", true
+	default:
+		return "", false
 	}
-	return b
+}
+
+// writeMembers writes a frame of an event that textEvent knows: head, which
+// ends where the members of the data begin, those members and the rest.
+func writeMembers(w *bufio.Writer, head []byte, ev *provider.Event, responseID string) {
+	switch ev.Kind {
+	case provider.Done:
+		head = appendResult(head, ev.Result)
+		_, _ = w.Write(append(head, "}\n\n"...))
+	case provider.Failed:
+		head = appendErrorMember(head, ev.Err, responseID)
+		_, _ = w.Write(append(head, "}\n\n"...))
+	case provider.ToolCall:
+		head = appendChoice(head, ev.Choice)
+		head = appendTool(head, &ev.Tool)
+		head = append(head, `"arguments":"`...)
+		writeText(w, head, ev.Text, "\"}\n\n")
+	default: // the deltas of text, reasoning and refusals
+		head = appendChoice(head, ev.Choice)
+		head = append(head, `"text":"`...)
+		writeText(w, head, ev.Text, "\"}\n\n")
+	}
+}
+
+// writeReconnect writes a reconnect frame: head, which is its lines up to the
+// event's name, and the rest.
+func writeReconnect(w *bufio.Writer, head []byte, retry time.Duration, reason string) {
+	ms := retry.Round(time.Millisecond).Milliseconds()
+	b := append(head, "retry: "...)
+	b = strconv.AppendInt(b, ms, 10)
+	b = append(b, "\ndata: {\"reason\":\""...)
+	b = jsontext.Append(b, reason)
+	b = append(b, `","retry_ms":`...)
+	b = strconv.AppendInt(b, ms, 10)
+	_, _ = w.Write(append(b, "}\n\n"...))
+}
+
+// appendEventName appends the line with the name of an event where it has one.
+func appendEventName(b []byte, event string) []byte {
+	if event == "" {
+		return b
+	}
+	b = append(b, "event: "...)
+	b = append(b, event...)
+	return append(b, '\n')
 }
 
 // appendChoice appends the member that names the choice where it is not the
@@ -136,9 +148,25 @@ func appendChoice(b []byte, choice int) []byte {
 	return append(b, ',')
 }
 
-// appendResult appends the data of a done frame.
+// appendTool appends the members that name a tool call.
+func appendTool(b []byte, tool *provider.Tool) []byte {
+	b = append(b, `"index":`...)
+	b = strconv.AppendInt(b, int64(tool.Index), 10)
+	b = append(b, ',')
+	if tool.ID != "" {
+		b = append(b, `"id":"`...)
+		b = append(jsontext.Append(b, tool.ID), `",`...)
+	}
+	if tool.Name != "" {
+		b = append(b, `"name":"`...)
+		b = append(jsontext.Append(b, tool.Name), `",`...)
+	}
+	return b
+}
+
+// appendResult appends the members of a done frame.
 func appendResult(b []byte, r *provider.Result) []byte {
-	b = append(b, `{"finish_reason":"`...)
+	b = append(b, `"finish_reason":"`...)
 	b = append(b, r.Finish...)
 	b = append(b, '"')
 	if r.ProviderFinish != "" && r.ProviderFinish != string(r.Finish) {
@@ -162,7 +190,7 @@ func appendResult(b []byte, r *provider.Result) []byte {
 	if r.Usage != nil {
 		b = appendUsage(b, `,"usage":`, "input_tokens", "output_tokens", r.Usage)
 	}
-	return append(b, '}')
+	return b
 }
 
 // appendUsage appends a member with the token counts that the provider gave,
