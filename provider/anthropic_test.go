@@ -47,7 +47,7 @@ func TestSecondMessageStartGoesOnWithTheSameResponse(t *testing.T) {
 	tool := `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"%s","name":"f","input":{}}}`
 	args := `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}`
 	a := answerOf(readString(t, "", messageEvents(messageStart, textStart, textHi, blockStop, fmt.Sprintf(tool, "a"), args,
-		messageStart, textStart, textHi, blockStop, fmt.Sprintf(tool, "b"), args, messageDelta, messageStop)))
+		messageStart, fmt.Sprintf(tool, "b"), args, textStart, textHi, blockStop, messageDelta, messageStop)))
 	if want := []call{{"a", "f", "{}"}, {"b", "f", "{}"}}; a.text != "HiHi" || !reflect.DeepEqual(a.calls, want) {
 		t.Errorf("text %q, calls %q", a.text, a.calls)
 	}
@@ -66,8 +66,9 @@ func TestOnlyTheClientsToolsAreToolCalls(t *testing.T) {
 		start(1, `{"type":"web_search_tool_result","content":[{"text":"no"}]}`),
 		start(2, `{"type":"tool_use","id":"a","name":"f","input":{}}`), args(2, ""), args(2, `{"x"`), args(2, ":1}"),
 		start(3, `{"type":"mcp_tool_use","id":"m","name":"ask","input":{}}`), args(3, `{"q":2}`),
-		start(4, `{"type":"tool_use","id":"b","name":"g","input":{ "y": "\"" },"caller":{}}`),
+		start(4, `{"type":"tool_use","id":"b","name":"g","input":{ "y": "\"" },"caller":{}}`), args(4, `{"z":3}`),
 		start(5, `{"type":"tool_use","id":"c","name":"h"}`),
+		start(5, `{"type":"server_tool_use","id":"t","name":"code"}`), args(5, `{"q":3}`),
 		args(9, "lost"), messageDelta, messageStop)))
 	want := []call{{"a", "f", `{"x":1}`}, {"b", "g", `{"y":"\""}`}, {"c", "h", ""}}
 	if a.text != "" || !reflect.DeepEqual(a.calls, want) {

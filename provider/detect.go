@@ -41,6 +41,7 @@ func (r *Reader) detectLine(line []byte) {
 		case framingSSE, framingLines, framingArray:
 		}
 		r.split = r.framing.splitter(r.opts.MaxEvent)
+		r.hold.isJSON = r.framing != framingSSE
 		line = r.hold.buf
 	}
 	r.split.Feed(line)

@@ -263,3 +263,21 @@ func TestCommentsDoNotCountAndDoNotPileUp(t *testing.T) {
 		}
 	}
 }
+
+func TestCommentThatIsDroppedStaysAComment(t *testing.T) {
+	t.Parallel()
+	long := ": " + strings.Repeat("x", 600)
+	for name, pieces := range map[string][]string{
+		"open":              {long, `data: {"choices":[{"delta":{"content":"no"}}]}` + "\n\n" + chatChunk},
+		"between CR and LF": {`data: {"choices":[{"delta":` + "\r\n" + long + "\r", "\n" + `data: {"content":"Hi"}}]}` + "\n\n"},
+	} {
+		r := provider.NewReader(provider.Options{ContentType: "text/event-stream", MaxEvent: 512})
+		var events []provider.Event
+		for _, piece := range pieces {
+			events = appendEvents(t, events, r.Feed([]byte(piece)))
+		}
+		if a := answerOf(events); a.text != "Hi" || a.err != nil {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}

@@ -15,6 +15,7 @@ type hold struct {
 	idle    int // the other finished lines and their terminators
 	line    int // bytes in the open line
 	comment bool
+	isJSON  bool // a colon begins no comment
 }
 
 // add appends p, which ends at the end of a line if it has one.
@@ -24,7 +25,7 @@ func (h *hold) add(p []byte, limit int) {
 		switch {
 		case b != '\n' && b != '\r':
 			if h.line == 0 {
-				h.comment = b == ':'
+				h.comment = b == ':' && !h.isJSON
 			}
 			h.line++
 		case h.comment || h.line == 0:
@@ -60,8 +61,9 @@ func (h *hold) dropIdle() {
 		line, ended := cutLine(rest)
 		rest = rest[len(line):]
 		isBlank := line[0] == '\n' || line[0] == '\r'
+		isComment := line[0] == ':' && !h.isJSON
 		switch {
-		case line[0] == ':' && len(rest) == 0:
+		case isComment && len(rest) == 0:
 			// Its end may be to come, or the LF of it.
 			kept = append(kept, ':')
 			if ended {
@@ -69,7 +71,7 @@ func (h *hold) dropIdle() {
 			} else {
 				h.line = 1
 			}
-		case line[0] == ':', isBlank && blank:
+		case isComment, isBlank && blank:
 		default:
 			kept = append(kept, line...)
 			blank = isBlank

@@ -313,13 +313,11 @@ func isJSON(data []byte) bool {
 // unquote returns the text that the inside of a JSON string stands for, as
 // valid UTF-8. The result does not share memory with raw.
 func unquote(raw []byte) string {
-	for _, b := range raw {
-		if b == '\\' {
-			quoted := `"` + string(raw) + `"`
-			return strings.ToValidUTF8(gjson.Parse(quoted).String(), "\uFFFD")
-		}
+	text := string(raw)
+	if strings.Contains(text, `\`) {
+		text = gjson.Parse(`"` + text + `"`).String()
 	}
-	return strings.ToValidUTF8(string(raw), "\uFFFD")
+	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
 // standsFor reports whether the inside of a JSON string stands for text, which
@@ -332,5 +330,5 @@ func standsFor(raw []byte, text string) bool {
 // the one place in this package that is unsafe; it is there because both
 // gjson and jsontext take strings, which would be a copy for every event.
 func view(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b))
+	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // G103: gone before b is written to
 }

@@ -35,6 +35,15 @@ func TestCursorRefusesWhatNestsTooDeep(t *testing.T) {
 	}
 }
 
+func TestCursorCountsOnlyOpenBrackets(t *testing.T) {
+	t.Parallel()
+	for _, member := range []string{"{}", "[]", "[0]", `{"a":0}`} {
+		if text := "[" + strings.Repeat(member+",", 2*maxDepth) + "0]"; !isJSON([]byte(text)) {
+			t.Errorf("many %s are refused", member)
+		}
+	}
+}
+
 func TestCursorFindsFieldsByTheirRealNames(t *testing.T) {
 	t.Parallel()
 	c := cursor{data: []byte(`{ "\u0063ontent" : "x" , "n" : 12 , "f" : 3e1 , "neg" : -1 , "s" : "5" }`)}

@@ -78,6 +78,21 @@ func TestToolCallsStayWholeAndSeparate(t *testing.T) {
 			},
 			[]call{{"", "f", `{"x":1}`}, {"", "g", `{"y":2}`}},
 		},
+		"no index, no ids, the same name": {
+			[]string{
+				`{"tool_calls":[{"function":{"name":"f","arguments":"1"}}]}`,
+				`{"tool_calls":[{"function":{"name":"f","arguments":"2"}}]}`,
+			},
+			[]call{{"", "f", "1"}, {"", "f", "2"}},
+		},
+		"every index 0, the second name later than its id": {
+			[]string{
+				`{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}]}`,
+				`{"tool_calls":[{"index":0,"id":"b"}]}`,
+				`{"tool_calls":[{"index":0,"function":{"name":"g","arguments":"{\"y\":2}"}}]}`,
+			},
+			[]call{a, b},
+		},
 		"the same id under two indexes": {
 			[]string{`{"tool_calls":[{"index":0,"id":"0","function":{"name":"f","arguments":"{\"x\":1}"}},{"index":1,"id":"0","function":{"name":"g","arguments":"{\"y\":2}"}}]}`},
 			[]call{{"0", "f", `{"x":1}`}, {"0", "g", `{"y":2}`}},
@@ -219,7 +234,7 @@ func TestDeltaOutranksTheTextsBesideIt(t *testing.T) {
 	for name, tt := range map[string]struct{ body, want string }{
 		"Together's text": {`data: {"choices":[{"index":0,"text":"a","delta":{"content":"a"}}]}` + "\n\n", "a"},
 		"a cumulative message": {
-			`data: {"choices":[{"index":0,"message":{"content":"a"},"delta":{"content":"a"}}]}` + "\n\n" +
+			`data: {"choices":[{"index":0,"message":{"content":"za"},"delta":{"content":"a"}}]}` + "\n\n" +
 				`data: {"choices":[{"index":0,"message":{"content":"ab"},"delta":{"content":"b"}}]}` + "\n\n" +
 				`data: {"choices":[{"index":0,"message":{"content":"ab"}}]}` + "\n\n", "ab",
 		},

@@ -123,7 +123,7 @@ func TestLastEventIsTakenWithoutItsTerminatorIfItIsWhole(t *testing.T) {
 
 func TestNullAndEmptyDataAreIgnored(t *testing.T) {
 	t.Parallel()
-	a := answerOf(readString(t, "", chatChunk+"data: null\n\ndata:\n\ndata: {}\n\n"+chatChunk+chatFinish))
+	a := answerOf(readString(t, "", chatChunk+"data: null\n\n"+"data:\n\n"+"data: {}\n\n"+chatChunk+chatFinish))
 	if a.text != "HiHi" || a.result == nil {
 		t.Errorf("%+v", a)
 	}

@@ -82,3 +82,17 @@ func TestErrorFieldsThatAreEmptyAreNoErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorTypesGoWithTheStatus(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+		400: "invalid_request_error", 422: "invalid_request_error", 499: "invalid_request_error",
+		500: "api_error", 502: "api_error", 529: "api_error",
+	} {
+		err := &provider.Error{Code: provider.CodeUpstreamError, Status: status, Message: "why"}
+		if err.Type() != want || err.Error() != "upstream_error: why" {
+			t.Errorf("%d: type %q, text %q", status, err.Type(), err.Error())
+		}
+	}
+}
