@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"slices"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
@@ -12,52 +13,57 @@ type channelName struct {
 	name string
 }
 
-// Channel announces the responses of one conversation to who follows it. All
+// channel announces the responses of one conversation to who follows it. All
 // of it is guarded by registry.mu.
-type Channel struct {
+type channel struct {
 	registry  *Registry
 	name      channelName
-	notices   []Notice
-	lost      uint64 // the last notice that is no longer here
+	notices   []notice
+	lost      uint64        // the last notice that is no longer here
+	keep      time.Duration // the longest Keep of its responses
 	followers int
-	changed   chan struct{} // closed at the next change; nil while nobody waits
+	timer     *time.Timer // forgets the channel; runs while nobody follows it and it has nothing to say
+	noticed   signal      // a notice has come or gone
+	changed   signal      // the same, or a response has gone on
 }
 
-// Notice says that a response of a channel has started, or has ended.
-type Notice struct {
-	Response *Response
-	// Terminal is nil where the response has started.
-	Terminal *provider.Event
+// notice says that a response of a channel has started, or has ended.
+type notice struct {
+	response *Response
+	// terminal is nil where the response has started.
+	terminal *provider.Event
 
 	seq uint64
 }
 
-func (ch *Channel) wake() {
-	if ch.changed != nil {
-		close(ch.changed)
-		ch.changed = nil
-	}
+func (ch *channel) wake() {
+	ch.noticed.wake()
+	ch.changed.wake()
 }
 
 // tell adds a notice. The caller holds registry.mu, as with all that follows.
-func (ch *Channel) tell(r *Response, terminal *provider.Event) {
+func (ch *channel) tell(r *Response, terminal *provider.Event) {
 	ch.registry.seq++
-	ch.notices = append(ch.notices, Notice{Response: r, Terminal: terminal, seq: ch.registry.seq})
+	ch.notices = append(ch.notices, notice{response: r, terminal: terminal, seq: ch.registry.seq})
 	ch.wake()
 }
 
 // join announces the beginning of a response.
 func (reg *Registry) join(r *Response) {
 	r.channel = reg.channelOf(channelName{r.Access, r.Channel})
+	r.channel.keep = max(r.channel.keep, r.Keep)
 	r.channel.tell(r, nil)
 }
 
-func (reg *Registry) channelOf(name channelName) *Channel {
+// channelOf returns a channel for who will follow it or announce something on
+// it, or tidy it.
+func (reg *Registry) channelOf(name channelName) *channel {
 	ch := reg.channels[name]
 	if ch == nil {
-		ch = &Channel{registry: reg, name: name, lost: reg.lost}
+		ch = &channel{registry: reg, name: name, lost: reg.lost}
 		reg.channels[name] = ch
 	}
+	ch.disarm()
 	return ch
 }
 
@@ -75,20 +81,41 @@ func (reg *Registry) leaveChannel(r *Response) {
 		return
 	}
 	r.channel = nil
-	ch.notices = slices.DeleteFunc(ch.notices, func(n Notice) bool {
-		if n.Response == r {
+	ch.notices = slices.DeleteFunc(ch.notices, func(n notice) bool {
+		if n.response == r {
 			ch.lost = max(ch.lost, n.seq)
 		}
-		return n.Response == r
+		return n.response == r
 	})
 	ch.wake()
 	reg.tidy(ch)
 }
 
-// tidy forgets a channel that nobody follows and that has nothing to say.
-func (reg *Registry) tidy(ch *Channel) {
-	if ch.followers == 0 && len(ch.notices) == 0 && reg.channels[ch.name] == ch {
-		reg.lost = max(reg.lost, ch.lost)
-		delete(reg.channels, ch.name)
+// tidy forgets a channel that nobody follows and that has nothing to say: not
+// at once, but after as long as it kept its responses. Then only the last lost
+// notice of all such channels is known, and a reader who was cut off from one
+// that was idle for long must not be told that something of it was lost.
+func (reg *Registry) tidy(ch *channel) {
+	if ch.followers > 0 || len(ch.notices) > 0 || ch.timer != nil || reg.channels[ch.name] != ch {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(ch.keep, func() {
+		reg.mu.Lock()
+		defer reg.mu.Unlock()
+		if ch.timer == timer { // else it was disarmed while this waited for the lock
+			ch.timer = nil
+			reg.lost = max(reg.lost, ch.lost)
+			delete(reg.channels, ch.name)
+		}
+	})
+	ch.timer = timer
+}
+
+// disarm stops the timer.
+func (ch *channel) disarm() {
+	if ch.timer != nil {
+		ch.timer.Stop()
+		ch.timer = nil
 	}
 }

@@ -56,7 +56,12 @@ func IsID(s string) bool {
 // The error is ErrBadCursor for anything that is not exactly of that form:
 // signs, spaces, leading zeros and endless digits too.
 func ParseEventID(s string) (id string, index int, err error) {
-	id, digits, found := strings.Cut(s, ":")
+	return parsePlace(s, ":")
+}
+
+// parsePlace splits an id and an index that sep separates.
+func parsePlace(s, sep string) (id string, index int, err error) {
+	id, digits, found := strings.Cut(s, sep)
 	if !found || !IsID(id) || digits == "" || len(digits) > maxIndexDigits ||
 		(digits[0] == '0' && digits != "0") || strings.Trim(digits, "0123456789") != "" {
 		return "", 0, ErrBadCursor

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 var (
@@ -18,31 +20,23 @@ var (
 	ErrMismatch = errors.New("fanout: idempotency key used with another body")
 )
 
-// Call identifies a request that must be made once only.
-type Call struct {
-	// Key identifies the key together with who used it: scope, owner and
-	// credentials.
-	Key string
-	// Request identifies, with Key, the request: method, path and query.
-	Request string
-	// Body identifies what was asked: the same call must have the same body.
-	Body string
-}
-
 // Registry finds responses by id, by idempotency key and by channel, from
-// their beginning until they expire. It is safe for concurrent use.
+// their beginning until they expire. It is safe for concurrent use. Who holds
+// mu may take the lock of a Stream, never the other way round.
 type Registry struct {
 	memory int // bound of all logs together; 0 is none
 
 	mu        sync.Mutex
 	responses map[string]*Response
 	calls     map[Call]*Response // by a Call without Body
-	channels  map[channelName]*Channel
+	channels  map[channelName]*channel
 	ended     list.List // of *Response, kept ones, the oldest end first
 	total     int       // size of all logs
 	seq       uint64    // of the last notice on any channel
 	lost      uint64    // the last notice of the channels that are no more
 	epoch     string    // names this registry in the ids of channels' frames
+
+	destructed bool
 }
 
 // NewRegistry returns an empty registry.
@@ -50,7 +44,7 @@ func NewRegistry() *Registry {
 	return &Registry{
 		responses: make(map[string]*Response),
 		calls:     make(map[Call]*Response),
-		channels:  make(map[channelName]*Channel),
+		channels:  make(map[channelName]*channel),
 		epoch:     NewID(),
 	}
 }
@@ -65,7 +59,8 @@ func (reg *Registry) Limit(bytes int) {
 }
 
 // Begin starts a response and returns it. Where a response of the same call is
-// running or kept, it returns that one, and found is true. The error is
+// running or kept, it returns that one, and found is true. A new response has
+// no readers, but its grace begins only when one has left. The error is
 // ErrMismatch.
 func (reg *Registry) Begin(id string, spec Spec) (r *Response, found bool, err error) {
 	reg.mu.Lock()
@@ -80,7 +75,10 @@ func (reg *Registry) Begin(id string, spec Spec) (r *Response, found bool, err e
 			return r, true, nil
 		}
 	}
-	r = &Response{Stream: NewStream(id, spec.MaxSize), Spec: spec, Started: time.Now(), registry: reg}
+	r = &Response{
+		Stream: NewStream(id, spec.MaxSize), Spec: spec, Started: time.Now(),
+		registry: reg, discarded: make(chan struct{}),
+	}
 	reg.responses[id] = r
 	if call.Key != "" {
 		reg.calls[call] = r
@@ -94,22 +92,22 @@ func (reg *Registry) Find(id string, as Access) (*Response, error) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	r := reg.responses[id]
-	switch {
-	case r == nil || !r.admits(as):
+	if r == nil || !r.admits(as) {
 		return nil, ErrUnknown
-	case r.stage == expired:
-		return nil, ErrExpired
+	}
+	if err := r.readable(); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
 
-// FindKey returns the running responses of an idempotency key.
+// FindKey returns the responses of an idempotency key, running and kept.
 func (reg *Registry) FindKey(key string) []*Response {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	var found []*Response
 	for _, r := range reg.responses {
-		if r.stage == running && r.Call.Key == key {
+		if r.stage <= kept && r.Call.Key == key && key != "" {
 			found = append(found, r)
 		}
 	}
@@ -128,61 +126,85 @@ func (reg *Registry) Len() (active, done int) {
 	return active, reg.ended.Len()
 }
 
-// Destruct forgets everything. It implements caddy.Destructor.
+// Destruct forgets everything. What runs goes on for its readers and is
+// abandoned without, but nobody finds it, and nothing of it is kept. It
+// implements caddy.Destructor.
 func (reg *Registry) Destruct() error {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for _, r := range reg.responses {
-		reg.remove(r)
+		if r.stage == running {
+			reg.unlist(r)
+		} else {
+			reg.remove(r)
+		}
 	}
+	for _, ch := range reg.channels {
+		ch.disarm()
+	}
+	clear(reg.channels)
+	reg.destructed = true
 	return nil
 }
 
-// abandon cancels a response that nobody reads. The caller holds mu, as with
-// all that follows.
-func (reg *Registry) abandon(r *Response) {
-	if r.stage == running && r.readers == 0 {
-		r.Cancel(ErrAbandoned)
+// keep lets the time begin for which a response that has ended can be read.
+// The caller holds mu, as with all that follows.
+func (reg *Registry) keep(r *Response, terminal *provider.Event) {
+	r.stage = kept
+	r.position = reg.ended.PushBack(r)
+	reg.announce(r, terminal)
+	if reg.destructed {
+		reg.remove(r)
+		return
 	}
+	r.rearm(r.Keep)
+	reg.account(r)
 }
 
-// expire drops the log of a response that has ended, and remembers its id for
-// as long again.
+// expire ends the time of a kept response: new readers are too late, and its
+// log goes when those who read it now have left.
 func (reg *Registry) expire(r *Response) {
-	if r.stage != kept {
+	if r.readers == 0 {
+		reg.forget(r)
 		return
 	}
-	if r.readers > 0 {
-		r.overdue = true
-		return
-	}
-	reg.forget(r)
+	r.overdue = true
+	reg.freeCall(r)
 }
 
-// forget drops the log of a response that has ended.
+// forget drops the log of a kept response, and remembers its id for as long
+// again.
 func (reg *Registry) forget(r *Response) {
+	reg.release(r)
 	r.stage = expired
-	reg.ended.Remove(r.position)
-	reg.freeCall(r)
-	reg.leaveChannel(r)
-	reg.total -= r.size
-	r.size = 0
-	r.drop()
+	r.overdue = false
 	r.header = nil
-	r.rearm(r.Keep, (*Registry).remove)
+	r.drop()
+	r.rearm(r.Keep)
 }
 
 // remove forgets a response.
 func (reg *Registry) remove(r *Response) {
+	reg.release(r)
+	r.stage = removed
 	r.disarm()
+	reg.unlist(r)
+}
+
+// release takes a response out of all but the list of ids.
+func (reg *Registry) release(r *Response) {
 	if r.stage == kept {
 		reg.ended.Remove(r.position)
 	}
-	r.stage = removed
 	reg.freeCall(r)
 	reg.leaveChannel(r)
 	reg.total -= r.size
 	r.size = 0
+}
+
+// unlist makes a response unknown: its id and its call.
+func (reg *Registry) unlist(r *Response) {
+	reg.freeCall(r)
 	if reg.responses[r.id] == r {
 		delete(reg.responses, r.id)
 	}
@@ -203,7 +225,7 @@ func (reg *Registry) grew(r *Response) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if r.channel != nil {
-		r.channel.wake()
+		r.channel.changed.wake()
 	}
 	if reg.memory > 0 {
 		reg.account(r)

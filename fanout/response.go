@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"net/http"
@@ -17,84 +18,21 @@ var ErrAbandoned = errors.New("fanout: nobody reads the response")
 // on request.
 var ErrCancelled = errors.New("fanout: response cancelled")
 
-// Status is how far a response is.
-type Status string
-
-// The states of a response, as clients see them.
-const (
-	InProgress  Status = "in_progress"
-	Completed   Status = "done"
-	Cancelled   Status = "cancelled"
-	Broken      Status = "failed"
-	Interrupted Status = "interrupted"
-)
-
-// StatusOf returns the status that a terminal event stands for; nil stands for
-// a response that is running.
-func StatusOf(terminal *provider.Event) Status {
-	switch {
-	case terminal == nil:
-		return InProgress
-	case terminal.Kind == provider.Done && terminal.Result.Finish == provider.FinishCancelled:
-		return Cancelled
-	case terminal.Kind == provider.Done:
-		return Completed
-	case terminal.Err.Code == provider.CodeInterrupted:
-		return Interrupted
-	default:
-		return Broken
-	}
-}
-
-// Access is who may find a response.
-type Access struct {
-	// Scope is the name space of ids, keys and channels.
-	Scope string
-	// Owner is whom a response belongs to; empty where knowing its id is
-	// enough.
-	Owner string
-}
-
-// admits reports whether what belongs to a may be found by somebody with the
-// access of other.
-func (a Access) admits(other Access) bool {
-	return a.Scope == other.Scope && (a.Owner == "" || a.Owner == other.Owner)
-}
-
-// Spec is what a Registry must know of a response to keep it.
-type Spec struct {
-	Access
-	// Dialect is what the producing route emits.
-	Dialect string
-	// Call identifies the request, so that the same one is made once only: its
-	// idempotency key with all that must agree. Zero where it has none.
-	Call Call
-	// Channel is where the response is announced; empty for nowhere.
-	Channel string
-	// Keep is how long the response can be read after its end.
-	Keep time.Duration
-	// Grace is how long it goes on while nobody reads it.
-	Grace time.Duration
-	// MaxSize bounds its log, in bytes; 0 is no bound.
-	MaxSize int
-	// Cancel ends the upstream call.
-	Cancel func(cause error)
-}
-
 // Response is a response that can be found by its id: its log, and what a
 // Registry does with it. It is safe for concurrent use.
 type Response struct {
 	*Stream
-	Spec
+	Spec // Cancel is guarded by registry.mu; see the method of that name
 
 	// Started is when the response began.
 	Started time.Time
 
-	registry *Registry
-	channel  *Channel // nil before it is announced, and where it has none
+	registry  *Registry
+	discarded chan struct{}
 
 	// guarded by registry.mu
 
+	channel  *channel // nil before it is announced, and where it has none
 	readers  int
 	overdue  bool        // its time is over, but somebody reads
 	timer    *time.Timer // runs out grace, keep, or the memory of an expired one
@@ -116,14 +54,16 @@ const (
 	removed       // unknown
 )
 
-// Describe records what is known of a response beside its output.
+// Describe records what is known of a response beside its output; what is
+// empty stays as it was.
 func (r *Response) Describe(header http.Header, format, model string) {
 	r.registry.mu.Lock()
 	defer r.registry.mu.Unlock()
 	if header != nil {
 		r.header = header
 	}
-	r.format, r.model = format, model
+	r.format = cmp.Or(format, r.format)
+	r.model = cmp.Or(model, r.model)
 }
 
 // Header returns the header fields of the upstream's response, which must not
@@ -132,6 +72,13 @@ func (r *Response) Header() http.Header {
 	r.registry.mu.Lock()
 	defer r.registry.mu.Unlock()
 	return r.header
+}
+
+// Format returns the wire format of the upstream, empty while unknown.
+func (r *Response) Format() string {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	return r.format
 }
 
 // Model returns the model that produces the response, empty while unknown.
@@ -164,15 +111,24 @@ func (r *Response) End(terminal *provider.Event) bool {
 	if r.stage != running {
 		return true
 	}
-	r.stage = kept
-	r.position = reg.ended.PushBack(r)
 	if terminal.Kind == provider.Failed && r.outputs() == 0 {
 		reg.freeCall(r) // the same request may be tried again
 	}
-	reg.announce(r, terminal)
-	r.rearm(r.Keep, (*Registry).expire)
-	reg.account(r)
+	reg.keep(r, terminal)
 	return true
+}
+
+// Cancel ends the upstream call and lets go of it: only the first call has an
+// effect. Who makes the upstream call calls it at the end too, with nil, so
+// that a kept response does not hold the request that it was the answer to.
+func (r *Response) Cancel(cause error) {
+	r.registry.mu.Lock()
+	cancel := r.Spec.Cancel
+	r.Spec.Cancel = nil
+	r.registry.mu.Unlock()
+	if cancel != nil {
+		cancel(cause) // without the lock: nobody knows what it does
+	}
 }
 
 // Publish announces the response on its channel, once.
@@ -185,24 +141,71 @@ func (r *Response) Publish() {
 	}
 }
 
-// Discard removes a response that turned out to be none: its id is unknown,
-// and its request may be made again.
+// Discard takes back a response that turned out to be none: its id is unknown,
+// its request may be made again, and a channel where it was announced hears
+// that it has failed. Its log does not end by that: who waits for it learns it
+// from Discarded.
 func (r *Response) Discard() {
 	reg := r.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	reg.remove(r)
+	if r.isDiscarded() {
+		return
+	}
+	close(r.discarded)
+	reg.unlist(r)
+	switch {
+	case r.channel == nil:
+		reg.remove(r)
+	case r.stage == running:
+		reg.keep(r, noResponse)
+	}
+}
+
+// noResponse is the end of a response that was discarded.
+var noResponse = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
+	Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway, Message: "the answer is not a stream",
+}}
+
+// Discarded returns a channel that is closed when the response is discarded.
+// Who was given it for a call of his own may make the call again.
+func (r *Response) Discarded() <-chan struct{} { return r.discarded }
+
+func (r *Response) isDiscarded() bool {
+	select {
+	case <-r.discarded:
+		return true
+	default:
+		return false
+	}
 }
 
 // Follow opens a cursor after the event index, for a reader who must Leave.
-// The errors are those of Stream.Open, and ErrExpired.
+// The errors are those of Stream.Open, ErrExpired and ErrUnknown.
 func (r *Response) Follow(index int) (*Cursor, error) {
 	reg := r.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	if r.stage >= expired {
-		return nil, ErrExpired
+	if err := r.readable(); err != nil {
+		return nil, err
 	}
+	return r.attach(index)
+}
+
+// readable tells whether new readers may come. The caller holds registry.mu,
+// as with all that follows but Leave and Readers.
+func (r *Response) readable() error {
+	switch {
+	case r.stage == removed || r.isDiscarded():
+		return ErrUnknown
+	case r.stage == expired || r.overdue:
+		return ErrExpired
+	}
+	return nil
+}
+
+// attach opens the cursor of one more reader.
+func (r *Response) attach(index int) (*Cursor, error) {
 	cursor, err := r.Open(index)
 	if err != nil {
 		return nil, err
@@ -228,9 +231,9 @@ func (r *Response) left() {
 	switch {
 	case r.readers > 0:
 	case r.stage == running:
-		r.rearm(r.Grace, (*Registry).abandon)
+		r.rearm(r.Grace)
 	case r.overdue:
-		r.registry.expire(r)
+		r.registry.forget(r)
 	}
 }
 
@@ -241,25 +244,44 @@ func (r *Response) Readers() int {
 	return r.readers
 }
 
-// rearm lets then be called after d, instead of what was to be called. The
-// caller holds registry.mu.
-func (r *Response) rearm(d time.Duration, then func(*Registry, *Response)) {
+// rearm makes something due after d, instead of what was to be due.
+func (r *Response) rearm(d time.Duration) {
 	r.disarm()
 	var timer *time.Timer
 	timer = time.AfterFunc(d, func() {
 		r.registry.mu.Lock()
-		defer r.registry.mu.Unlock()
+		abandoned := false
 		if r.timer == timer { // else it was disarmed while this waited for the lock
-			then(r.registry, r)
+			r.timer = nil
+			abandoned = r.due()
+		}
+		r.registry.mu.Unlock()
+		if abandoned {
+			r.Cancel(ErrAbandoned)
 		}
 	})
 	r.timer = timer
 }
 
-// disarm stops the timer. The caller holds registry.mu.
+// disarm stops the timer.
 func (r *Response) disarm() {
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
 	}
+}
+
+// due does what the timer was set for. It reports whether the response is to
+// be cancelled because nobody reads it.
+func (r *Response) due() (abandoned bool) {
+	switch r.stage {
+	case running:
+		return r.readers == 0
+	case kept:
+		r.registry.expire(r)
+	case expired:
+		r.registry.remove(r)
+	case removed:
+	}
+	return false
 }

@@ -1,20 +1,16 @@
 package fanout
 
-import (
-	"strconv"
-	"strings"
-)
+import "github.com/caddy-llmstream/caddy-llmstream/provider"
 
-// Subscription is the place of one reader in a Channel: which notices it has
+// Subscription is the place of one reader in a channel: which notices it has
 // had, and its cursor in each response that it follows. It belongs to one
 // goroutine at a time and never blocks.
 type Subscription struct {
-	channel *Channel
-	frames  bool // the responses' own events too
-	seq     uint64
-	open    []*following   // in order of beginning
-	joined  []*Response    // running ones to tell of on joining
-	had     map[string]int // indexes that a returning reader had of responses begun after seq
+	channel *channel
+	frames  bool         // the responses' own events too
+	seq     uint64       // the last notice that the reader has had
+	joined  []*Response  // what was running on joining and the reader does not know of yet
+	open    []*following // in order of beginning
 }
 
 // following is the cursor in one response of a channel.
@@ -25,13 +21,6 @@ type following struct {
 	read     bool // scratch of Read
 }
 
-// position is a place in a channel as a reader brings it back: all notices up
-// to seq, and some events of the responses that were running then.
-type position struct {
-	seq     uint64
-	indexes map[string]int
-}
-
 // Subscribe follows a channel; with frames, the events of its responses too.
 // With from, an id that Position gave, it goes on after what was had; else it
 // begins with the responses that are running. The reader must Close. The
@@ -40,58 +29,69 @@ type position struct {
 func (reg *Registry) Subscribe(name string, as Access, frames bool, from string) (*Subscription, error) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	ch := reg.channelOf(channelName{as, name})
-	s := &Subscription{channel: ch, frames: frames, seq: reg.seq}
-	var at position
+	at := position{seq: reg.seq}
 	if from != "" {
 		var err error
-		if at, err = reg.parsePosition(from); err == nil && at.seq < ch.lost {
-			err = ErrExpired
-		}
-		if err != nil {
-			reg.tidy(ch)
-			return nil, err
-		}
-		s.seq, s.had = at.seq, at.indexes
-	}
-	ended := make(map[*Response]bool)
-	for _, n := range ch.notices {
-		if n.Terminal != nil && n.seq <= s.seq {
-			ended[n.Response] = true
-		}
-	}
-	for _, n := range ch.notices {
-		if n.Terminal != nil || n.seq > s.seq || ended[n.Response] {
-			continue
-		}
-		if from == "" {
-			s.joined = append(s.joined, n.Response)
-		}
-		if err := s.follow(n.Response, at.indexes[n.Response.id]); err != nil {
-			s.leave()
-			reg.tidy(ch)
+		if at, err = reg.parsePosition(from); err != nil {
 			return nil, err
 		}
 	}
+	ch := reg.channelOf(channelName{as, name})
+	s := &Subscription{channel: ch, frames: frames, seq: at.seq}
 	ch.followers++
+	if err := s.begin(at, from == ""); err != nil {
+		s.close()
+		return nil, err
+	}
 	return s, nil
 }
 
+// begin follows the responses that were running at a place in the channel. The
+// caller holds registry.mu.
+func (s *Subscription) begin(at position, anew bool) error {
+	if err := s.err(); err != nil {
+		return err
+	}
+	ended := make(map[*Response]bool)
+	for _, n := range s.channel.notices {
+		if n.terminal != nil && n.seq <= at.seq {
+			ended[n.response] = true
+		}
+	}
+	for _, n := range s.channel.notices {
+		if n.terminal != nil || n.seq > at.seq || ended[n.response] {
+			continue
+		}
+		if anew {
+			s.joined = append(s.joined, n.response)
+		}
+		if err := s.follow(n.response, at.indexes[n.response.id], !anew); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // follow opens the cursor in a response. The caller holds registry.mu.
-func (s *Subscription) follow(r *Response, index int) error {
-	if !s.frames {
+func (s *Subscription) follow(r *Response, index int, told bool) error {
+	if !s.frames || s.of(r) != nil {
 		return nil
 	}
-	cursor, err := r.Open(index)
+	cursor, err := r.attach(index)
 	if err != nil {
 		return err
 	}
-	r.readers++
-	if r.stage == running {
-		r.disarm()
-	}
-	_, told := s.had[r.id]
 	s.open = append(s.open, &following{response: r, cursor: cursor, told: told})
+	return nil
+}
+
+// of returns the cursor in a response, nil where it is not followed.
+func (s *Subscription) of(r *Response) *following {
+	for _, f := range s.open {
+		if f.response == r {
+			return f
+		}
+	}
 	return nil
 }
 
@@ -101,6 +101,8 @@ type Item struct {
 	Response *Response
 	// Started and Ended tell which notice it is; neither: Events.
 	Started, Ended bool
+	// Terminal is how it has ended; nil where Ended is false.
+	Terminal *provider.Event
 	// Events is a part of the response's log. The reader calls Had for each
 	// event that it has had.
 	Events Batch
@@ -110,11 +112,15 @@ type Item struct {
 }
 
 // Read returns what the reader has not had yet, in order: the beginning of a
-// response comes before its events, and its end after them.
+// response comes before its events, and its end after them. Where Err is not
+// nil, it returns nothing.
 func (s *Subscription) Read() []Item {
 	reg := s.channel.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	if s.err() != nil {
+		return nil
+	}
 	var items []Item
 	for i, r := range s.joined {
 		item := Item{Response: r, Started: true, following: s.of(r)}
@@ -123,17 +129,14 @@ func (s *Subscription) Read() []Item {
 		}
 		items = append(items, item)
 	}
-	s.joined = nil
 	for _, n := range s.news() {
-		if n.Terminal != nil {
-			items = appendEvents(items, s.of(n.Response))
-			items = append(items, Item{Response: n.Response, Ended: true, seq: n.seq})
+		if n.terminal != nil {
+			items = appendEvents(items, s.of(n.response))
+			items = append(items, Item{Response: n.response, Ended: true, Terminal: n.terminal, seq: n.seq})
 			continue
 		}
-		index, had := s.had[n.Response.id]
-		if s.of(n.Response) == nil && s.follow(n.Response, index) == nil && !had {
-			items = append(items, Item{Response: n.Response, Started: true, seq: n.seq, following: s.of(n.Response)})
-		}
+		_ = s.follow(n.response, 0, false) // the place before the first event is always there
+		items = append(items, Item{Response: n.response, Started: true, seq: n.seq, following: s.of(n.response)})
 	}
 	for _, f := range s.open {
 		if !f.read {
@@ -142,6 +145,22 @@ func (s *Subscription) Read() []Item {
 		f.read = false
 	}
 	return items
+}
+
+// Err returns ErrExpired once a response of the channel is no longer kept of
+// which the reader has not had everything: it must begin anew.
+func (s *Subscription) Err() error {
+	s.channel.registry.mu.Lock()
+	defer s.channel.registry.mu.Unlock()
+	return s.err()
+}
+
+// err is Err for who holds registry.mu.
+func (s *Subscription) err() error {
+	if s.channel.lost > s.seq {
+		return ErrExpired
+	}
+	return nil
 }
 
 // appendEvents appends what the reader has not had of a response.
@@ -156,49 +175,45 @@ func appendEvents(items []Item, f *following) []Item {
 	return items
 }
 
-// of returns the cursor in a response, nil where it is not followed.
-func (s *Subscription) of(r *Response) *following {
-	for _, f := range s.open {
-		if f.response == r {
-			return f
-		}
-	}
-	return nil
-}
-
 // news returns the notices that the reader has not had. The caller holds
 // registry.mu.
-func (s *Subscription) news() []Notice {
+func (s *Subscription) news() []notice {
 	notices := s.channel.notices
-	for i, n := range notices {
-		if n.seq > s.seq {
+	for i := len(notices); i > 0; i-- {
+		if notices[i-1].seq <= s.seq {
 			return notices[i:]
 		}
 	}
-	return nil
+	return notices
 }
 
 // Had tells that the reader has had an item: of one with Events, those up to
-// index. It reports whether Position is now a place to go on from.
+// index. Read returns an item until then. Had reports whether Position is now
+// a place to go on from.
 func (s *Subscription) Had(item *Item, index int) bool {
-	if item.following != nil && !item.Started {
+	switch {
+	case item.Started:
+		if len(s.joined) > 0 {
+			s.joined = s.joined[1:] // they come first
+		}
+		if item.following != nil {
+			item.following.told = true
+		}
+	case item.Ended:
+		s.leave(item.Response)
+	default:
 		item.following.cursor.Advance(index)
 		return true
 	}
-	if item.following != nil {
-		item.following.told = true
-	}
 	s.seq = max(s.seq, item.seq)
-	if item.Ended {
-		s.channel.registry.mu.Lock()
-		s.close(item.Response)
-		s.channel.registry.mu.Unlock()
-	}
 	return item.seq > 0
 }
 
-// close ends the following of one response. The caller holds registry.mu.
-func (s *Subscription) close(r *Response) {
+// leave ends the following of one response.
+func (s *Subscription) leave(r *Response) {
+	reg := s.channel.registry
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
 	for i, f := range s.open {
 		if f.response == r {
 			s.open = append(s.open[:i], s.open[i+1:]...)
@@ -208,21 +223,22 @@ func (s *Subscription) close(r *Response) {
 	}
 }
 
-func (s *Subscription) leave() {
-	for _, f := range s.open {
-		f.response.left()
-	}
-	s.open = nil
-}
-
 // Close ends the subscription.
 func (s *Subscription) Close() {
 	reg := s.channel.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	s.leave()
+	s.close()
+}
+
+// close is Close for who holds registry.mu.
+func (s *Subscription) close() {
+	for _, f := range s.open {
+		f.response.left()
+	}
+	s.open = nil
 	s.channel.followers--
-	reg.tidy(s.channel)
+	s.channel.registry.tidy(s.channel)
 }
 
 // Changed returns a channel that is closed when there may be something new.
@@ -231,58 +247,8 @@ func (s *Subscription) Changed() <-chan struct{} {
 	ch := s.channel
 	ch.registry.mu.Lock()
 	defer ch.registry.mu.Unlock()
-	if ch.changed == nil {
-		ch.changed = make(chan struct{})
+	if s.frames {
+		return ch.changed.wait()
 	}
-	return ch.changed
-}
-
-// Position returns an id of where the reader is: from it Subscribe goes on.
-func (s *Subscription) Position() string {
-	var b strings.Builder
-	b.WriteString(s.channel.registry.epoch)
-	b.WriteByte('.')
-	b.WriteString(strconv.FormatUint(s.seq, 10))
-	for _, f := range s.open {
-		if !f.told {
-			continue
-		}
-		b.WriteByte('.')
-		b.WriteString(f.response.id)
-		b.WriteByte('-')
-		b.WriteString(strconv.Itoa(f.cursor.Index()))
-	}
-	return b.String()
-}
-
-// maxPosition bounds the id that a reader of a channel brings back, in bytes.
-const maxPosition = 64 << 10
-
-// parsePosition reads an id that Position gave. The errors are ErrBadCursor,
-// and ErrExpired for an id of another registry: that of a process which is no
-// more.
-func (reg *Registry) parsePosition(s string) (position, error) {
-	parts := strings.Split(s, ".")
-	if len(s) > maxPosition || len(parts) < 2 || !IsID(parts[0]) {
-		return position{}, ErrBadCursor
-	}
-	seq, err := strconv.ParseUint(parts[1], 10, 64)
-	if err != nil || strconv.FormatUint(seq, 10) != parts[1] {
-		return position{}, ErrBadCursor
-	}
-	at := position{seq: seq, indexes: make(map[string]int)}
-	for _, part := range parts[2:] {
-		id, index, err := ParseEventID(strings.Replace(part, "-", ":", 1))
-		if err != nil {
-			return position{}, err
-		}
-		at.indexes[id] = index
-	}
-	if parts[0] != reg.epoch {
-		return position{}, ErrExpired
-	}
-	if seq > reg.seq {
-		return position{}, ErrBadCursor
-	}
-	return at, nil
+	return ch.noticed.wait()
 }

@@ -26,7 +26,7 @@ func (t *table) add(start, n int) {
 	if t.count%markEvery == 0 {
 		t.marks = append(t.marks, mark{text: start, lens: len(t.lens)})
 	}
-	t.lens = binary.AppendUvarint(t.lens, uint64(n))
+	t.lens = binary.AppendUvarint(t.lens, uint64(n)) //nolint:gosec // a length is never negative
 	t.count++
 }
 
@@ -46,7 +46,7 @@ func (t *table) seek(i int) mark {
 // next returns the place of the piece after the one at at.
 func (t *table) next(at mark) mark {
 	n, w := binary.Uvarint(t.lens[at.lens:])
-	return mark{text: at.text + int(n), lens: at.lens + w}
+	return mark{text: at.text + int(n), lens: at.lens + w} //nolint:gosec // it was an int
 }
 
 // reset forgets the pieces and keeps the memory.
