@@ -1,0 +1,66 @@
+package fanout
+
+import "unsafe"
+
+// What the estimates of a log's memory must be.
+const (
+	RunSize      = runSize
+	RealRunSize  = int(unsafe.Sizeof(run{}))
+	MarkSize     = markSize
+	RealMarkSize = int(unsafe.Sizeof(mark{}))
+	WindowText   = windowText
+	RecycleLimit = recycleLimit
+	MaxPosition  = maxPosition
+)
+
+// Holdings is what a Registry holds.
+type Holdings struct {
+	Responses, Calls, Channels, Timers int
+	Total                              int // bytes of all logs
+}
+
+// Holdings counts what is in the maps of the registry, and the timers of it.
+func (reg *Registry) Holdings() Holdings {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	h := Holdings{
+		Responses: len(reg.responses), Calls: len(reg.calls), Channels: len(reg.channels),
+		Total: reg.total,
+	}
+	for _, r := range reg.responses {
+		if r.timer != nil {
+			h.Timers++
+		}
+	}
+	for _, ch := range reg.channels {
+		if ch.timer != nil {
+			h.Timers++
+		}
+	}
+	return h
+}
+
+// Epoch is the name of the registry in positions.
+func (reg *Registry) Epoch() string { return reg.epoch }
+
+// ParsePosition parses a position and returns what it says.
+func (reg *Registry) ParsePosition(s string) (seq uint64, indexes map[string]int, err error) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	at, err := reg.parsePosition(s)
+	return at.seq, at.indexes, err
+}
+
+// Advance gives the registry n notices that no channel has.
+func (reg *Registry) Advance(n uint64) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.seq += n
+}
+
+// Held returns how many events the log has, and how many bytes of text.
+func (s *Stream) Held() (events, text int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.table.count, len(s.log.text)
+}

@@ -1,0 +1,61 @@
+package fanout_test
+
+import (
+	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// The terminal events of the tests.
+var (
+	done      = &provider.Event{Kind: provider.Done, Result: &provider.Result{Finish: provider.FinishStop}}
+	cancelled = &provider.Event{Kind: provider.Done, Result: &provider.Result{Finish: provider.FinishCancelled}}
+	failed    = &provider.Event{Kind: provider.Failed, Err: &provider.Error{Code: provider.CodeUpstreamError, Status: 502}}
+)
+
+func text(s string) provider.Event {
+	return provider.Event{Kind: provider.Text, Text: []byte(s)}
+}
+
+// add appends pieces of text, each as an append of its own.
+func add(t testing.TB, s interface {
+	Append(events []provider.Event) error
+}, pieces ...string,
+) {
+	t.Helper()
+	for _, piece := range pieces {
+		if err := s.Append([]provider.Event{text(piece)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func open(t testing.TB, s *fanout.Stream, index int) *fanout.Cursor {
+	t.Helper()
+	c, err := s.Open(index)
+	if err != nil {
+		t.Fatalf("open at %d: %v", index, err)
+	}
+	return c
+}
+
+// rest returns the text that a batch has left, and the index of its last event;
+// 0 for an empty one.
+func rest(batch fanout.Batch, merge bool) (text string, last int) {
+	for index, ev, ok := batch.Next(merge); ok; index, ev, ok = batch.Next(merge) {
+		text += string(ev.Text)
+		last = index
+	}
+	return text, last
+}
+
+// isReady reports whether a channel is closed.
+func isReady(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,215 @@
+package fanout_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+func TestTheTerminalEventHasTheNextIndex(t *testing.T) {
+	for _, outputs := range []int{0, 1, 2} {
+		s := fanout.NewStream(fanout.NewID(), 0)
+		add(t, s, []string{"a", "b"}[:outputs]...)
+		if index, terminal := s.Head(); index != outputs || terminal != nil {
+			t.Fatalf("head of %d outputs: %d, %v", outputs, index, terminal)
+		}
+		c := open(t, s, outputs)
+		if !s.End(done) {
+			t.Fatal("the first End had no effect")
+		}
+		if index, terminal := s.Head(); index != outputs+1 || terminal != done {
+			t.Fatalf("head after the end: %d, %v", index, terminal)
+		}
+		batch := c.Read()
+		index, ev, ok := batch.Next(true)
+		if !ok || index != outputs+1 || ev.Result != done.Result {
+			t.Fatalf("after %d outputs: %d %+v %v", outputs, index, ev, ok)
+		}
+		if _, _, ok := batch.Next(true); ok {
+			t.Fatal("something after the end")
+		}
+		if c.Ended() || c.Lag() != 1 {
+			t.Fatalf("ended: %v with lag %d before the reader has had it", c.Ended(), c.Lag())
+		}
+		c.Advance(index)
+		if batch := c.Read(); !c.Ended() || c.Lag() != 0 || batch.Len() != 0 || batch.Skipped != 0 {
+			t.Fatalf("ended: %v, lag %d, %d to read", c.Ended(), c.Lag(), batch.Len())
+		}
+	}
+}
+
+func TestNothingComesAfterTheEnd(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 1)
+	s.End(done)
+	if s.End(failed) {
+		t.Fatal("a second End had an effect")
+	}
+	if err := s.Append([]provider.Event{text("too late and too large")}); err != nil {
+		t.Fatal(err)
+	}
+	if index, terminal := s.Head(); index != 1 || terminal != done {
+		t.Fatalf("%d, %v", index, terminal)
+	}
+}
+
+func TestOpenTakesOnlyPlacesOfTheLog(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 0)
+	for _, ended := range []bool{false, true} {
+		head, _ := s.Head()
+		for index, want := range map[int]error{
+			-1: fanout.ErrBadCursor, 0: nil, head: nil, head + 1: fanout.ErrBadCursor, 1 << 30: fanout.ErrBadCursor,
+		} {
+			if _, err := s.Open(index); !errors.Is(err, want) {
+				t.Errorf("ended: %v, open at %d of %d: %v, want %v", ended, index, head, err, want)
+			}
+		}
+		add(t, s, "a", "b")
+		s.End(done)
+	}
+}
+
+func TestATextStartsAtAWholeEvent(t *testing.T) {
+	pieces := []string{"日", "本語", "🙂", `\n`, "é"}
+	s := fanout.NewStream(fanout.NewID(), 0)
+	add(t, s, pieces...)
+	for index := range pieces {
+		for _, merge := range []bool{true, false} {
+			if got, _ := rest(open(t, s, index).Read(), merge); got != strings.Join(pieces[index:], "") {
+				t.Errorf("after %d: %q", index, got)
+			}
+		}
+	}
+}
+
+func TestAppendCopiesTexts(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 0)
+	ev := text("good")
+	if err := s.Append([]provider.Event{ev}); err != nil {
+		t.Fatal(err)
+	}
+	copy(ev.Text, "evil")
+	if got, _ := rest(open(t, s, 0).Read(), false); got != "good" {
+		t.Fatalf("%q", got)
+	}
+}
+
+func TestALogWithALimitTakesAllOfAnAppendOrNothing(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 1000)
+	add(t, s, strings.Repeat("x", 500))
+	err := s.Append([]provider.Event{text("y"), text(strings.Repeat("z", 500))})
+	if !errors.Is(err, fanout.ErrTooLarge) {
+		t.Fatalf("%v, want ErrTooLarge", err)
+	}
+	if index, _ := s.Head(); index != 1 {
+		t.Fatalf("%d events, want 1", index)
+	}
+	add(t, s, "y")
+}
+
+func TestALimitCountsWhatIsNotText(t *testing.T) {
+	tests := map[string]func(i int) provider.Event{
+		"runs": func(i int) provider.Event {
+			return provider.Event{Kind: provider.Text, Choice: i % 2, Text: []byte("x")}
+		},
+		"names": func(i int) provider.Event {
+			return provider.Event{Kind: provider.ToolCall, Tool: provider.Tool{Index: i, Name: strings.Repeat("n", 1000)}}
+		},
+		"empty fragments": func(int) provider.Event {
+			return provider.Event{Kind: provider.ToolCall}
+		},
+	}
+	for name, event := range tests {
+		t.Run(name, func(t *testing.T) {
+			const limit = 64 << 10
+			s := fanout.NewStream(fanout.NewID(), limit)
+			var err error
+			for i := 0; err == nil && i < limit; i++ {
+				err = s.Append([]provider.Event{event(i)})
+			}
+			if !errors.Is(err, fanout.ErrTooLarge) {
+				t.Fatalf("%v, want ErrTooLarge", err)
+			}
+			if size := s.Size(); size < limit/2 || size > 2*limit {
+				t.Fatalf("the log ended with %d bytes, its limit is %d", size, limit)
+			}
+		})
+	}
+}
+
+func TestEstimatesOfMemoryAreRight(t *testing.T) {
+	if fanout.RunSize != fanout.RealRunSize || fanout.MarkSize != fanout.RealMarkSize {
+		t.Fatalf("a run takes %d bytes and a mark %d, not %d and %d",
+			fanout.RealRunSize, fanout.RealMarkSize, fanout.RunSize, fanout.MarkSize)
+	}
+}
+
+func TestARecycledLogDoesNotHoldWhatItHadOnce(t *testing.T) {
+	for name, ev := range map[string]provider.Event{
+		"text": text(strings.Repeat("x", 1<<20)),
+		"name": {Kind: provider.ToolCall, Tool: provider.Tool{Name: strings.Repeat("x", 1<<20)}},
+	} {
+		s := fanout.NewStream(fanout.NewID(), 0)
+		if err := s.Append([]provider.Event{ev}); err != nil {
+			t.Fatal(err)
+		}
+		s.Recycle()
+		if size := s.Size(); size > fanout.RecycleLimit {
+			t.Errorf("%s: %d bytes", name, size)
+		}
+	}
+}
+
+func TestACursorBehindARecycledLogHasSkipped(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 0)
+	c := open(t, s, 0)
+	add(t, s, "a", "b")
+	s.Recycle()
+	batch := c.Read()
+	if batch.Skipped != 2 || batch.Len() != 0 {
+		t.Fatalf("%d skipped, %d to read, want 2 and 0", batch.Skipped, batch.Len())
+	}
+	add(t, s, "c")
+	batch = c.Read()
+	index, ev, _ := batch.Next(false)
+	if batch.Skipped != 2 || index != 3 || string(ev.Text) != "c" {
+		t.Fatalf("%d skipped, then %d %q", batch.Skipped, index, ev.Text)
+	}
+	if _, err := s.Open(1); !errors.Is(err, fanout.ErrForgotten) {
+		t.Fatalf("open at 1: %v, want ErrForgotten", err)
+	}
+}
+
+func TestChangedIsReadyExactlyWhenThereIsSomethingToRead(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 0)
+	c := open(t, s, 0)
+	first := c.Changed()
+	if isReady(first) {
+		t.Fatal("ready on an empty log")
+	}
+	if c.Changed() != first {
+		t.Fatal("another channel for the same wait")
+	}
+	if err := s.Append(nil); err != nil || isReady(first) {
+		t.Fatal("an append of nothing woke the reader")
+	}
+	add(t, s, "a")
+	if !isReady(first) || !isReady(c.Changed()) {
+		t.Fatal("not woken by an append")
+	}
+	c.Advance(1)
+	second := c.Changed()
+	if isReady(second) {
+		t.Fatal("ready when everything was had")
+	}
+	s.End(done)
+	if !isReady(second) {
+		t.Fatal("not woken by the end")
+	}
+	c.Advance(2)
+	if isReady(c.Changed()) {
+		t.Fatal("ready after the end was had")
+	}
+}
