@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -16,9 +17,12 @@ import (
 // a client that takes no more holds the upstream back.
 func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string) error {
 	stream := fanout.NewStream(fanout.NewID(), 0)
-	c, err := h.newClient(w, r, stream, 0, dialect)
+	c, err := h.newClient(w, r, stream.ID(), dialect)
 	if err != nil {
 		return err
+	}
+	if c.cursor, err = stream.Open(0); err != nil {
+		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -30,18 +34,42 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	if p.err != nil {
 		end.aborted = true
 	}
-	return c.conclude(end, dialect, stream.ID())
+	return c.conclude(end)
 }
 
-// newClient returns a reader of a log, whose place is after the event index.
-func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, stream *fanout.Stream, index int, dialect string) (*client, error) {
-	cursor, err := stream.Open(index)
+// serveTied is like serveAttached for a client whose pace must not hold the
+// upstream back: the producer has a goroutine of its own, which ends with the
+// client's request. The log keeps what the client may lag, and no more.
+func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string) error {
+	stream := fanout.NewStream(fanout.NewID(), 0)
+	stream.Window(h.Buffer)
+	c, err := h.newClient(w, r, stream.ID(), dialect)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := &client{w: w, rc: http.NewResponseController(w), cursor: cursor}
+	if c.cursor, err = stream.Open(0); err != nil {
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	hand := newHandover(c.expect)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	p := &producer{
+		handler: h, path: originalPath(r), dialect: dialect, log: stream, out: hand,
+		ctx: ctx, cancel: cancel, header: w.Header().Clone(),
+	}
+	up := upstreamRequest(ctx, r)
+	var producing sync.WaitGroup
+	producing.Go(func() { hand.outcome <- p.produce(next, up) })
+	defer producing.Wait()
+	defer cancel(errClientGone)
+	return c.attend(r, hand, h.pace)
+}
+
+// newClient returns a client of a response, who has no place in its log yet.
+func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) (*client, error) {
+	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout}
 	if dialect != emit.DialectPassthrough {
-		if c.encoder, err = emit.New(dialect, emit.Options{ResponseID: stream.ID()}); err != nil {
+		var err error
+		if c.encoder, err = emit.New(dialect, emit.Options{ResponseID: id}); err != nil {
 			return nil, caddyhttp.Error(http.StatusInternalServerError, err)
 		}
 	}
@@ -56,9 +84,9 @@ func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, stream *fano
 // has failed before anything was sent, with an aborted connection where the
 // client must not take the end for a good one, and with the error of the next
 // handlers for Caddy's error routes.
-func (c *client) conclude(end outcome, dialect, responseID string) error {
+func (c *client) conclude(end outcome) error {
 	if c.failure != nil {
-		c.refuse(dialect, responseID)
+		c.refuse()
 		return nil
 	}
 	if end.aborted {

@@ -1,32 +1,82 @@
 package llmstream
 
 import (
-	"github.com/dustin/go-humanize"
+	"encoding/json"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 func init() {
-	httpcaddyfile.RegisterHandlerDirective("llm_stream", parseCaddyfile)
+	httpcaddyfile.RegisterDirective("llm_stream", parseDirective)
 	// Everything that dispatches or responds comes after: invoke is the first
 	// of those, so that handle, route and reverse_proxy are all read.
 	httpcaddyfile.RegisterDirectiveOrder("llm_stream", httpcaddyfile.Before, "invoke")
 }
 
-// parseCaddyfile sets up the handler from the directive.
-func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+// parseDirective sets up the handler from the directive, and with resume the
+// routes of its control endpoints before it.
+func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	if !h.Next() {
+		return nil, h.ArgErr()
+	}
+	matcher, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
 	handler := new(Handler)
-	return handler, handler.UnmarshalCaddyfile(h.Dispenser)
+	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
+	}
+	if handler.Resume == nil {
+		return h.NewRoute(matcher, handler), nil
+	}
+	return h.NewRoute(nil, &caddyhttp.Subroute{Routes: caddyhttp.RouteList{
+		moduleRoute(h, controlMatcher(h, handler.Resume.Prefix), "llm_stream_control", handler.control()),
+		moduleRoute(h, matcher, "llm_stream", handler),
+	}}), nil
+}
+
+func moduleRoute(h httpcaddyfile.Helper, matcher caddy.ModuleMap, name string, handler any) caddyhttp.Route {
+	route := caddyhttp.Route{
+		HandlersRaw: []json.RawMessage{caddyconfig.JSONModuleObject(handler, "handler", name, nil)},
+	}
+	if matcher != nil {
+		route.MatcherSetsRaw = caddyhttp.RawMatcherSets{matcher}
+	}
+	return route
+}
+
+// controlMatcher matches the control endpoints under a prefix.
+func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
+	return caddy.ModuleMap{"path": h.JSON(caddyhttp.MatchPath{
+		prefix + "/streams/*", prefix + "/cancel", prefix + "/cancel/*", prefix + "/channels/*",
+	})}
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	llm_stream [<matcher>] {
-//		emit      text | passthrough | <placeholder>
-//		include   reasoning | tool_calls ...
-//		max_event <size>
+//		emit        text | passthrough | <placeholder>
+//		include     reasoning | tool_calls ...
+//		timeouts {
+//			write <duration> | off
+//		}
+//		buffer      <events>
+//		slow_client block | coalesce | drop | disconnect
+//		max_event   <size>
+//		resume <prefix> {
+//			keep     <duration>
+//			max_size <size>
+//			grace    <duration>
+//			owner    <placeholder> | anyone
+//			channel  <placeholder>
+//			scope    <placeholder>
+//			max_body <size>
+//		}
 //	}
 //
 // Every option may be left out. Sizes are bytes or have a unit, such as 1MiB.
@@ -35,29 +85,15 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	seen := make(map[string]bool)
-	for d.NextBlock(0) {
-		option := d.Val()
-		if seen[option] {
-			return d.Errf("%s is given twice", option)
-		}
-		seen[option] = true
-		var err error
-		switch option {
-		case "emit":
-			err = unmarshalArg(d, &h.Emit)
-		case "include":
-			err = h.unmarshalInclude(d)
-		case "max_event":
-			err = unmarshalSize(d, &h.MaxEvent)
-		default:
-			err = d.Errf("unknown option %q", option)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return unmarshalBlock(d, 0, map[string]func() error{
+		"emit":        func() error { return unmarshalArg(d, &h.Emit) },
+		"include":     func() error { return h.unmarshalInclude(d) },
+		"timeouts":    func() error { return h.unmarshalTimeouts(d) },
+		"buffer":      func() error { return unmarshalCount(d, &h.Buffer) },
+		"slow_client": func() error { return unmarshalArg(d, &h.SlowClient) },
+		"max_event":   func() error { return unmarshalSize(d, &h.MaxEvent) },
+		"resume":      func() error { return h.unmarshalResume(d) },
+	})
 }
 
 func (h *Handler) unmarshalInclude(d *caddyfile.Dispenser) error {
@@ -68,34 +104,32 @@ func (h *Handler) unmarshalInclude(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// unmarshalArg reads the one argument of an option.
-func unmarshalArg(d *caddyfile.Dispenser, into *string) error {
-	if !d.Args(into) || d.NextArg() {
+func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return nil
+	h.Timeouts = new(Timeouts)
+	return unmarshalBlock(d, 1, map[string]func() error{
+		"write": func() error { return unmarshalTimeout(d, &h.Timeouts.Write) },
+	})
 }
 
-// unmarshalSize reads a size in bytes, at least 1.
-func unmarshalSize(d *caddyfile.Dispenser, into *int64) error {
-	option := d.Val()
-	var arg string
-	if err := unmarshalArg(d, &arg); err != nil {
+func (h *Handler) unmarshalResume(d *caddyfile.Dispenser) error {
+	r := new(Resume)
+	if err := unmarshalArg(d, &r.Prefix); err != nil {
 		return err
 	}
-	size, err := humanize.ParseBytes(arg)
-	if err != nil {
-		return d.Errf("%s: %q is not a size", option, arg)
-	}
-	if size < 1 || size > maxSize {
-		return d.Errf("%s: must be from 1 byte to 1 TiB, not %s", option, arg)
-	}
-	*into = int64(size)
-	return nil
+	h.Resume = r
+	return unmarshalBlock(d, 1, map[string]func() error{
+		"keep":     func() error { return unmarshalDuration(d, &r.Keep) },
+		"max_size": func() error { return unmarshalSize(d, &r.MaxSize) },
+		"grace":    func() error { return unmarshalDuration(d, &r.Grace) },
+		"owner":    func() error { return unmarshalArg(d, &r.Owner) },
+		"channel":  func() error { return unmarshalArg(d, &r.Channel) },
+		"scope":    func() error { return unmarshalArg(d, &r.Scope) },
+		"max_body": func() error { return unmarshalSize(d, &r.MaxBody) },
+	})
 }
-
-// maxSize is the largest size that an option takes, in bytes.
-const maxSize = 1 << 40
 
 // Interface guards
 var _ caddyfile.Unmarshaler = (*Handler)(nil)

@@ -7,16 +7,19 @@
 package llmstream
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
@@ -46,10 +49,49 @@ type Handler struct {
 	// ends the response with the error event_too_large. Default: 1 MiB.
 	MaxEvent int64 `json:"max_event,omitempty"`
 
-	logger    *zap.Logger
-	reasoning bool
-	toolCalls bool
+	// How long things may take.
+	Timeouts *Timeouts `json:"timeouts,omitempty"`
+
+	// How many events a client may lag behind the model (and at most 256 KiB,
+	// or one event) before it counts as slow. A client that replays what came
+	// earlier does not lag. Default: 64.
+	Buffer int `json:"buffer,omitempty"`
+
+	// What is done about a slow client. `block` reads the upstream no further
+	// until it has caught up; only without resume, where it is the default.
+	// `coalesce` sends what it has missed as one delta; only with resume,
+	// where it is the default. `drop` leaves out what it has missed and says
+	// so with an event `gap`; only with emit `text`. `disconnect` ends its
+	// connection, with resume after a reconnect event.
+	SlowClient string `json:"slow_client,omitempty"`
+
+	// Keeps responses, so that they can be resumed, followed and cancelled.
+	// Default: a response belongs to the client who asked for it.
+	Resume *Resume `json:"resume,omitempty"`
+
+	logger       *zap.Logger
+	app          *App
+	reasoning    bool
+	toolCalls    bool
+	writeTimeout time.Duration
+	pace         pace
 }
+
+// Timeouts bounds how long things may take. A negative duration switches one
+// off.
+type Timeouts struct {
+	// How long one write to a client may make no progress; then the client is
+	// disconnected. Caddy's own write_idle timeout bounds it as well. Default:
+	// 30s.
+	Write caddy.Duration `json:"write,omitempty"`
+}
+
+// The defaults of the handler.
+const (
+	defaultBuffer       = 64
+	defaultWriteTimeout = 30 * time.Second
+	defaultRetry        = 2 * time.Second
+)
 
 // The values of include.
 const (
@@ -75,6 +117,29 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.MaxEvent == 0 {
 		h.MaxEvent = defaultMaxEvent
 	}
+	if h.Buffer == 0 {
+		h.Buffer = defaultBuffer
+	}
+	if h.Timeouts == nil {
+		h.Timeouts = new(Timeouts)
+	}
+	h.writeTimeout = orDefault(h.Timeouts.Write, defaultWriteTimeout)
+	h.pace = pace{policy: h.SlowClient, events: h.Buffer}
+	if h.Resume != nil {
+		h.Resume.provision()
+		h.pace.retry = defaultRetry
+	}
+	if h.pace.policy == "" {
+		h.pace.policy = slowBlock
+		if h.Resume != nil {
+			h.pace.policy = slowCoalesce
+		}
+	}
+	app, err := ctx.App("llm_stream")
+	if err != nil {
+		return err
+	}
+	h.app = app.(*App)
 	return nil
 }
 
@@ -93,6 +158,35 @@ func (h *Handler) Validate() error {
 	}
 	if h.MaxEvent < 1 {
 		return fmt.Errorf("max_event: must be at least 1 byte, not %d", h.MaxEvent)
+	}
+	if h.Buffer < 1 {
+		return fmt.Errorf("buffer: must be at least 1 event, not %d", h.Buffer)
+	}
+	if h.Resume != nil {
+		if err := h.Resume.validate(); err != nil {
+			return err
+		}
+	}
+	return h.validateSlowClient()
+}
+
+func (h *Handler) validateSlowClient() error {
+	switch h.pace.policy {
+	case slowBlock:
+		if h.Resume != nil {
+			return errors.New("slow_client: block would let one client delay others; it can not be used with resume")
+		}
+	case slowCoalesce:
+		if h.Resume == nil {
+			return errors.New("slow_client: coalesce needs a log that is kept; it can be used only with resume")
+		}
+	case slowDrop:
+		if h.Emit != "" && h.Emit != emit.DialectText && !strings.Contains(h.Emit, "{") {
+			return fmt.Errorf("slow_client: drop can not be used with emit %s, which has no way to tell of a gap", h.Emit)
+		}
+	case slowDisconnect:
+	default:
+		return fmt.Errorf("slow_client: unknown policy %q; must be block, coalesce, drop or disconnect", h.pace.policy)
 	}
 	return nil
 }
@@ -128,17 +222,44 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !generates(r) {
 		return next.ServeHTTP(w, r)
 	}
+	return h.admitted(w, r, func() error { return h.serve(w, r, next) })
+}
+
+// admitted serves a client, where there are not too many already.
+func (h *Handler) admitted(w http.ResponseWriter, _ *http.Request, serve func() error) error {
+	if !h.app.enter() {
+		w.Header().Set("Retry-After", "1")
+		refuse(w, emit.DialectText, &provider.Error{
+			Code: codeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
+		}, "")
+		return nil
+	}
+	defer h.app.leave()
+	return serve()
+}
+
+// serve answers a request that can start a generation.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	dialect, err := h.dialect(r)
 	if err != nil {
 		refuse(w, emit.DialectText, err, "")
 		return nil
 	}
-	if dialect != emit.DialectPassthrough && isOwnEventID(r) {
-		refuse(w, dialect, &provider.Error{
-			Code: codeExpiredResponse, Status: http.StatusGone,
-			Message: "this response can not be continued",
-		}, "")
+	if dialect == emit.DialectPassthrough {
+		return h.serveAttached(w, r, next, dialect)
+	}
+	if h.Resume != nil {
+		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+		if as, ok := h.Resume.access(repl); ok {
+			return h.serveResumable(w, r, next, dialect, as)
+		}
+	}
+	if isOwnEventID(r) {
+		refuse(w, dialect, refusal(fanout.ErrExpired), "")
 		return nil
+	}
+	if h.pace.policy == slowDrop || h.pace.policy == slowDisconnect {
+		return h.serveTied(w, r, next, dialect)
 	}
 	return h.serveAttached(w, r, next, dialect)
 }

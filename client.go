@@ -18,6 +18,8 @@ import (
 // Nothing is committed before the first frame, so that a response which fails
 // before it can still be answered with a status.
 type client struct {
+	id           string // of the response
+	dialect      string
 	cursor       *fanout.Cursor
 	encoder      emit.Encoder
 	writeTimeout time.Duration // of one write without progress; 0 is none
@@ -29,6 +31,8 @@ type client struct {
 	status    int         // likewise
 	committed bool        // a status has been written
 	ended     bool        // the terminal frame has been written
+	left      bool        // he was sent away with a reconnect frame
+	replaying bool        // he has not been at the head of the log yet
 	failure   *provider.Error
 	err       error          // the first error of a write; nothing is written after it
 	event     provider.Event // scratch: an encoder takes a pointer
@@ -186,9 +190,9 @@ func (c *client) adopt(header http.Header) {
 }
 
 // refuse answers with the failure of a response that has sent nothing.
-func (c *client) refuse(dialect, responseID string) {
+func (c *client) refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.committed, c.ended = true, true
-	refuse(c.w, dialect, c.failure, responseID)
+	refuse(c.w, c.dialect, c.failure, c.id)
 }

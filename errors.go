@@ -1,18 +1,51 @@
 package llmstream
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // The codes of requests that are answered without a generation. With those of
 // package provider they are what clients see in error bodies.
 const (
-	codeExpiredResponse provider.Code = "expired_response"
-	codeUnknownDialect  provider.Code = "unknown_dialect"
+	codeExpiredResponse     provider.Code = "expired_response"
+	codeUnknownResponse     provider.Code = "unknown_response"
+	codeBadCursor           provider.Code = "bad_cursor"
+	codeIdempotencyMismatch provider.Code = "idempotency_mismatch"
+	codeRequestTooLarge     provider.Code = "request_too_large"
+	codeUnknownDialect      provider.Code = "unknown_dialect"
+	codeTooManyClients      provider.Code = "too_many_clients"
 )
+
+// refusal returns the answer to a request for a response that can not be had.
+func refusal(err error) *provider.Error {
+	switch {
+	case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrForgotten):
+		return &provider.Error{
+			Code: codeExpiredResponse, Status: http.StatusGone,
+			Message: "the response, or the part of it that is asked for, is no longer kept",
+		}
+	case errors.Is(err, fanout.ErrBadCursor):
+		return &provider.Error{
+			Code: codeBadCursor, Status: http.StatusBadRequest,
+			Message: "the event id is not one that was sent",
+		}
+	case errors.Is(err, fanout.ErrMismatch):
+		return &provider.Error{
+			Code: codeIdempotencyMismatch, Status: http.StatusUnprocessableEntity,
+			Message: "the idempotency key was used with another request body",
+		}
+	default:
+		return &provider.Error{
+			Code: codeUnknownResponse, Status: http.StatusNotFound,
+			Message: "there is no such response",
+		}
+	}
+}
 
 // refuse answers a request with an error of ours: a status and a JSON body in
 // the shape of the dialect. Nothing of the response must have been written.

@@ -49,7 +49,7 @@ func (a attached) deliver() error {
 // long as the response is not known to be a stream, it borrows the goroutine
 // of the client who made the request for what goes through as it is.
 type handover struct {
-	describe func(header http.Header) // tells everyone who reads the log
+	describe func(status int, header http.Header) // tells who reads the log
 
 	calls   chan func(w http.ResponseWriter)
 	gone    chan struct{} // closed when the client serves no more calls
@@ -63,7 +63,7 @@ type outcome struct {
 	err     error
 }
 
-func newHandover(describe func(http.Header)) *handover {
+func newHandover(describe func(int, http.Header)) *handover {
 	return &handover{
 		describe: describe,
 		calls:    make(chan func(http.ResponseWriter)),
@@ -93,7 +93,7 @@ func (h *handover) borrow(f func(w http.ResponseWriter)) error {
 func (h *handover) inform(int, http.Header) {}
 
 // expect implements outlet.
-func (h *handover) expect(_ int, header http.Header) { h.describe(header) }
+func (h *handover) expect(status int, header http.Header) { h.describe(status, header) }
 
 // pass implements outlet.
 func (h *handover) pass(status int, header http.Header) http.ResponseWriter {

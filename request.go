@@ -29,12 +29,16 @@ func isUpgrade(r *http.Request) bool {
 }
 
 // acceptsEventStream reports whether the client names server-sent events among
-// what it accepts. A wildcard is not enough: everybody sends one.
-func acceptsEventStream(r *http.Request) bool {
+// what it accepts.
+func acceptsEventStream(r *http.Request) bool { return accepts(r, eventStream) }
+
+// accepts reports whether the client names a media type among what it accepts.
+// A wildcard is not enough: everybody sends one.
+func accepts(r *http.Request, mediaType string) bool {
 	for _, line := range r.Header["Accept"] {
 		for part := range strings.SplitSeq(line, ",") {
 			media, _, err := mime.ParseMediaType(part)
-			if err == nil && media == eventStream {
+			if err == nil && media == mediaType {
 				return true
 			}
 		}

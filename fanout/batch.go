@@ -16,6 +16,11 @@ type Batch struct {
 	// Skipped is how many events before the first one of the batch the reader
 	// has not had and never will: they are no longer kept.
 	Skipped int
+
+	// Behind is how many events the reader lags: what came before the last
+	// Append, which no reader can have had. BehindBytes is their text.
+	Behind      int
+	BehindBytes int
 }
 
 // Len is the number of events that Next has not returned yet.

@@ -24,6 +24,8 @@ func (c *Cursor) Read() Batch {
 	b := s.log.since(max(c.index, s.log.base))
 	b.end = s.end
 	b.Skipped = b.last - c.index
+	b.Behind = max(0, s.fresh-c.index)
+	b.BehindBytes = max(0, s.freshText-b.at.text)
 	return b
 }
 

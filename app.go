@@ -1,0 +1,122 @@
+package llmstream
+
+import (
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+)
+
+func init() {
+	caddy.RegisterModule(new(App))
+	httpcaddyfile.RegisterGlobalOption("llm_stream", parseGlobal)
+}
+
+// App holds the settings that all llm_stream handlers of a process share.
+type App struct {
+	// How many client requests may be open at the same time, on all sites
+	// together: those that generate, resume or follow. One more is answered
+	// with 503. Default: no bound.
+	MaxClients int `json:"max_clients,omitempty"`
+
+	// How much memory all kept responses together may take, in bytes. Beyond
+	// it the responses that ended first expire. Default: no bound.
+	MaxMemory int64 `json:"max_memory,omitempty"`
+
+	shared *shared
+}
+
+// CaddyModule returns the Caddy module information.
+func (*App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "llm_stream",
+		New: func() caddy.Module { return new(App) },
+	}
+}
+
+// Provision sets up the app.
+func (a *App) Provision(caddy.Context) (err error) {
+	a.shared, err = acquireShared()
+	return err
+}
+
+// Validate makes sure that the settings can work.
+func (a *App) Validate() error {
+	if a.MaxClients < 0 {
+		return fmt.Errorf("max_clients: must be at least 1, not %d", a.MaxClients)
+	}
+	if a.MaxMemory < 0 {
+		return fmt.Errorf("max_memory: must be at least 1 byte, not %d", a.MaxMemory)
+	}
+	return nil
+}
+
+// Start applies the settings to what outlives a configuration.
+func (a *App) Start() error {
+	a.shared.registry.Limit(int(a.MaxMemory))
+	return nil
+}
+
+// Stop does nothing: the next configuration brings its own settings.
+func (a *App) Stop() error { return nil }
+
+// Cleanup releases what the app shares with others.
+func (a *App) Cleanup() error {
+	if a.shared == nil {
+		return nil
+	}
+	return releaseShared()
+}
+
+// enter counts a client in, and out again with leave. It reports false, and
+// counts nothing, where there are too many.
+func (a *App) enter() bool {
+	if n := a.shared.clients.Add(1); a.MaxClients > 0 && n > int64(a.MaxClients) {
+		a.leave()
+		return false
+	}
+	return true
+}
+
+func (a *App) leave() { a.shared.clients.Add(-1) }
+
+// parseGlobal sets up the app from the global option. Syntax:
+//
+//	llm_stream {
+//		max_clients <n>
+//		max_memory  <size>
+//	}
+func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		return nil, d.Err("llm_stream is given twice")
+	}
+	app := new(App)
+	if err := app.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: "llm_stream", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// UnmarshalCaddyfile sets up the app from Caddyfile tokens; for the syntax see
+// the README.
+func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // option name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return unmarshalBlock(d, 0, map[string]func() error{
+		"max_clients": func() error { return unmarshalCount(d, &a.MaxClients) },
+		"max_memory":  func() error { return unmarshalSize(d, &a.MaxMemory) },
+	})
+}
+
+// Interface guards
+var (
+	_ caddy.App             = (*App)(nil)
+	_ caddy.Provisioner     = (*App)(nil)
+	_ caddy.Validator       = (*App)(nil)
+	_ caddy.CleanerUpper    = (*App)(nil)
+	_ caddyfile.Unmarshaler = (*App)(nil)
+)

@@ -1,0 +1,104 @@
+package llmstream
+
+import (
+	"bufio"
+	"net/http"
+
+	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+)
+
+// channel tells a client what starts and ends on a channel; with ?follow=1 it
+// sends the frames of all its responses too.
+func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Access, name string) error {
+	frames := r.URL.Query().Get("follow") == "1"
+	sub, err := c.handler.app.shared.registry.Subscribe(name, as, frames, lastEventID(r))
+	if err != nil {
+		return refuseWith(w, emit.DialectText, refusal(err))
+	}
+	defer sub.Close()
+	follower := &channelFollower{
+		client:  client{w: w, rc: http.NewResponseController(w), writeTimeout: c.handler.writeTimeout, encoder: new(channelHeader)},
+		sub:     sub,
+		encoder: emit.NewChannel(),
+		pace:    c.handler.pace,
+	}
+	if err := follower.open(); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	for {
+		changed := sub.Changed()
+		if err := follower.catchUp(); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// channelFollower is the client of a channel.
+type channelFollower struct {
+	client
+	sub     *fanout.Subscription
+	encoder *emit.Channel
+	pace    pace
+}
+
+// channelHeader is the header of a channel as what a client commits with.
+type channelHeader struct{ emit.Text }
+
+// Header implements emit.Encoder.
+func (*channelHeader) Header(h http.Header) { emit.NewChannel().Header(h) }
+
+// catchUp writes what the client has not had yet.
+func (f *channelFollower) catchUp() error {
+	items := f.sub.Read()
+	if len(items) == 0 {
+		return nil
+	}
+	var forgotten error
+	err := f.write(func(bw *bufio.Writer) bool {
+		for i := range items {
+			if forgotten = f.encode(bw, &items[i]); forgotten != nil {
+				break
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return forgotten
+}
+
+// encode writes the frames of one item.
+func (f *channelFollower) encode(bw *bufio.Writer, item *fanout.Item) error {
+	id := item.Response.ID()
+	switch {
+	case item.Started:
+		f.encoder.Started(bw, f.had(item, 0), id, item.Response.Started)
+	case item.Ended:
+		_, terminal := item.Response.Head()
+		f.encoder.Ended(bw, f.had(item, 0), id, string(fanout.StatusOf(terminal)), item.Response.Model())
+	case item.Events.Skipped > 0:
+		return fanout.ErrForgotten // never a silent gap
+	default:
+		merge := f.pace.slow(&item.Events)
+		for index, ev, ok := item.Events.Next(merge); ok; index, ev, ok = item.Events.Next(merge) {
+			f.encoder.Encode(bw, f.had(item, index), id, &ev)
+		}
+	}
+	return nil
+}
+
+// had moves the client on and returns the id of the place where it is then,
+// empty where there is none to come back to.
+func (f *channelFollower) had(item *fanout.Item, index int) string {
+	if !f.sub.Had(item, index) {
+		return ""
+	}
+	return f.sub.Position()
+}

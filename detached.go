@@ -1,0 +1,151 @@
+package llmstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// serveResumable answers a request of a route with resume: by going on with a
+// response, by attaching to the one of the same idempotency key, or with a new
+// one, which does not belong to this client.
+func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string, as fanout.Access) error {
+	body, err := readBody(r, h.Resume.MaxBody)
+	if err != nil {
+		return refuseWith(w, dialect, err)
+	}
+	if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
+		return h.resumeResponse(w, r, as, lastID)
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	response, found, err := h.app.shared.registry.Begin(fanout.NewID(), fanout.Spec{
+		Access:  as,
+		Dialect: dialect,
+		Call:    h.Resume.call(r, as, body),
+		Channel: h.channel(r),
+		Keep:    time.Duration(h.Resume.Keep),
+		Grace:   time.Duration(h.Resume.Grace),
+		MaxSize: int(h.Resume.MaxSize),
+		Cancel:  cancel,
+	})
+	if err != nil || found {
+		cancel(nil)
+	}
+	switch {
+	case err != nil:
+		return refuseWith(w, dialect, refusal(err))
+	case found:
+		return h.follow(w, r, response, 0)
+	}
+	return h.begin(w, r, next, upstreamCall{ctx, cancel, response, body})
+}
+
+// refuseWith answers with an error of ours, and leaves every other to Caddy.
+func refuseWith(w http.ResponseWriter, dialect string, err error) error {
+	var own *provider.Error
+	if errors.As(err, &own) {
+		refuse(w, dialect, own, "")
+		return nil
+	}
+	return err
+}
+
+// channel returns the channel of a request, empty for none.
+func (h *Handler) channel(r *http.Request) string {
+	if h.Resume.Channel == "" {
+		return ""
+	}
+	return r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).ReplaceAll(h.Resume.Channel, "")
+}
+
+// upstreamCall is what a detached producer is started with.
+type upstreamCall struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	response *fanout.Response
+	body     []byte
+}
+
+// begin produces a response in a goroutine of its own, and lets the client who
+// has asked for it be the first to follow.
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, call upstreamCall) error {
+	response := call.response
+	c, err := h.newFollower(w, r, response, 0)
+	if err != nil {
+		response.Discard()
+		call.cancel(err)
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	defer response.Leave()
+	if wantsStream(r, wishOf(call.body)) {
+		response.Publish() // as early as can be: other devices wait for it
+	}
+	hand := newHandover(func(status int, header http.Header) {
+		response.Describe(header, "", "")
+		response.Publish()
+		c.expect(status, header)
+	})
+	p := &producer{
+		handler: h, path: originalPath(r), dialect: response.Dialect, log: response, out: hand,
+		ctx: call.ctx, cancel: call.cancel, header: w.Header().Clone(),
+	}
+	up := detach(call.ctx, r, p, call.body)
+	h.app.shared.running.Go(func() {
+		end := p.produce(next, up)
+		if p.phase != finished {
+			response.Discard()
+		}
+		hand.outcome <- end
+	})
+	return c.attend(r, hand, h.pace)
+}
+
+// produce runs a producer that is not in its client's goroutine. Whatever
+// happens, who reads the log comes to an end.
+func (p *producer) produce(next caddyhttp.Handler, up *http.Request) (end outcome) {
+	defer p.cancel(nil)
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		p.handler.logger.Error("panic while a response was produced", zap.Any("panic", v), zap.Stack("stack"))
+		if p.phase == reading {
+			p.end(&provider.Event{Kind: provider.Failed, Err: &provider.Error{
+				Code: provider.CodeUpstreamError, Status: http.StatusInternalServerError, Message: "internal error",
+			}})
+		}
+		end = outcome{aborted: true}
+	}()
+	return p.settle(p.run(next, up))
+}
+
+// attend serves the client of a new response: it lends its goroutine to a
+// producer whose response goes through as it is, and follows one whose
+// response is a stream.
+func (c *client) attend(r *http.Request, hand *handover, p pace) error {
+	defer close(hand.gone)
+	for {
+		select {
+		case call := <-hand.calls:
+			call(c.w)
+		case end := <-hand.outcome:
+			if c.cursor.Lag() == 0 {
+				return c.conclude(end)
+			}
+			return c.follow(r, p)
+		case <-c.cursor.Changed():
+			return c.follow(r, p)
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+}

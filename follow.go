@@ -1,0 +1,156 @@
+package llmstream
+
+import (
+	"bufio"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+)
+
+// resumeResponse goes on with the response that an event id names.
+func (h *Handler) resumeResponse(w http.ResponseWriter, r *http.Request, as fanout.Access, eventID string) error {
+	id, index, err := fanout.ParseEventID(eventID)
+	if err != nil {
+		return refuseWith(w, emit.DialectText, refusal(err))
+	}
+	response, err := h.app.shared.registry.Find(id, as)
+	if err != nil {
+		return refuseWith(w, emit.DialectText, refusal(err))
+	}
+	return h.follow(w, r, response, index)
+}
+
+// follow gives a client a response from after the event index on. Where it has
+// ended and the client has had everything, the answer is 204, which makes an
+// EventSource stop.
+func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanout.Response, index int) error {
+	c, err := h.newFollower(w, r, response, index)
+	if err != nil {
+		return refuseWith(w, response.Dialect, refusal(err))
+	}
+	defer response.Leave()
+	if c.cursor.Ended() {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	c.replaying = true
+	if err := c.open(); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return c.follow(r, h.pace)
+}
+
+// newFollower returns a reader of a response, who must Leave it.
+func (h *Handler) newFollower(w http.ResponseWriter, r *http.Request, response *fanout.Response, index int) (*client, error) {
+	cursor, err := response.Follow(index)
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.newClient(w, r, response.ID(), response.Dialect)
+	if err != nil {
+		response.Leave()
+		return nil, err
+	}
+	c.cursor, c.header = cursor, response.Header()
+	return c, nil
+}
+
+// follow writes the log to the client until one of them ends.
+func (c *client) follow(r *http.Request, p pace) error {
+	for {
+		if err := c.catchUp(p); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if c.ended || c.left || c.failure != nil {
+			return c.conclude(outcome{})
+		}
+		select {
+		case <-c.cursor.Changed():
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// pace is what is done about a client who takes less than the model produces.
+type pace struct {
+	policy string
+	events int           // how many events a client may lag
+	retry  time.Duration // when one who is disconnected may come back; 0: he can not
+}
+
+// The values of slow_client.
+const (
+	slowBlock      = "block"
+	slowCoalesce   = "coalesce"
+	slowDrop       = "drop"
+	slowDisconnect = "disconnect"
+)
+
+// maxLag is how many bytes of text a client may lag, or one event.
+const maxLag = 256 << 10
+
+// slow reports whether a client who has once had everything lags too far.
+func (p pace) slow(batch *fanout.Batch) bool {
+	return batch.Behind > p.events || (batch.BehindBytes > maxLag && batch.Behind > 1)
+}
+
+// catchUp writes what the client has not had yet, or does with a slow client
+// what is to be done.
+func (c *client) catchUp(p pace) error {
+	batch := c.cursor.Read()
+	slow := !c.replaying && p.slow(&batch)
+	switch {
+	case batch.Skipped > 0 && p.policy != slowDrop:
+		return fanout.ErrForgotten // never a silent gap
+	case batch.Len() == 0:
+		return nil
+	case batch.Skipped > 0 || slow && p.policy == slowDrop:
+		return c.skip(&batch)
+	case slow && p.policy == slowDisconnect:
+		return c.disconnect(p)
+	}
+	err := c.send(&batch, c.replaying || slow)
+	c.replaying = c.replaying && c.cursor.Lag() > 0
+	return err
+}
+
+// skip leaves out what the client has missed, says so, and goes on at the head
+// of the log.
+func (c *client) skip(batch *fanout.Batch) error {
+	dropped := batch.Skip()
+	return c.write(func(bw *bufio.Writer) bool {
+		c.commit()
+		if dropped > 0 {
+			c.cursor.Advance(c.cursor.Index() + dropped)
+			if text, ok := c.encoder.(*emit.Text); ok {
+				text.Gap(bw, c.cursor.Index(), dropped)
+			}
+		}
+		return c.encode(bw, batch, false)
+	})
+}
+
+// disconnect sends a slow client away, with a reconnect frame where he can
+// come back.
+func (c *client) disconnect(p pace) error {
+	text, ok := c.encoder.(*emit.Text)
+	if !ok || p.retry == 0 {
+		return errSlowClient
+	}
+	c.left = true
+	return c.write(func(bw *bufio.Writer) bool {
+		c.commit()
+		text.Reconnect(bw, c.cursor.Index(), p.retry, reasonSlowClient)
+		return true
+	})
+}
+
+// errSlowClient ends the connection of a client who takes too little.
+var errSlowClient = errors.New("the client takes too little")
+
+// The reasons of a reconnect frame.
+const reasonSlowClient = "slow_client"

@@ -1,0 +1,60 @@
+package llmstream
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestWantsStream(t *testing.T) {
+	cases := map[string]struct {
+		path, accept, body string
+		want               bool
+	}{
+		"said":                  {"/v1/chat/completions", "", `{"model":"m","stream":true}`, true},
+		"said last":             {"/v1/chat/completions", "", `{"messages":[{"content":"{\"stream\":false}"}],"stream" : true }`, true},
+		"not":                   {"/v1/chat/completions", "", `{"model":"m"}`, false},
+		"denied":                {"/v1/chat/completions", "", `{"stream":false,"x":true}`, false},
+		"in a nested object":    {"/v1/chat/completions", "", `{"a":{"stream":true},"b":[{"stream":true}]}`, false},
+		"in a string":           {"/v1/chat/completions", "", `{"a":"\"stream\":true"}`, false},
+		"as a value":            {"/v1/chat/completions", "", `{"a":"stream","b":true}`, false},
+		"longer key":            {"/v1/chat/completions", "", `{"stream_options":true,"xstream":true}`, false},
+		"as text":               {"/v1/chat/completions", "", `{"stream":"true"}`, false},
+		"in an array":           {"/v1/chat/completions", "", `["stream",true]`, false},
+		"no JSON":               {"/v1/chat/completions", "", `stream=true`, false},
+		"nothing":               {"/v1/chat/completions", "", ``, false},
+		"by Accept":             {"/v1/chat/completions", "text/html, text/event-stream;q=0.9", ``, true},
+		"by a wildcard":         {"/v1/chat/completions", "*/*", ``, false},
+		"by a path":             {"/v1beta/models/g:streamGenerateContent", "", `{}`, true},
+		"Ollama":                {"/api/chat", "", `{}`, true},
+		"Ollama, denied":        {"/api/generate", "", `{"stream": false}`, false},
+		"Ollama, other":         {"/api/tags", "", `{}`, false},
+		"after a long prompt":   {"/v1/chat/completions", "", `{"p":"` + strings.Repeat("x", maxScan/2) + `","stream":true}`, true},
+		"beyond what is looked": {"/v1/chat/completions", "", `{"p":"` + strings.Repeat("x", maxScan) + `","stream":true}`, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, tc.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Accept", tc.accept)
+			if got := wantsStream(r, wishOf([]byte(tc.body))); got != tc.want {
+				t.Errorf("the whole body says %v", got)
+			}
+			said := unsaid
+			body := &scannedBody{
+				ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader(tc.body))),
+				left:       maxScan, found: func(w wish) { said = w },
+			}
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				t.Fatal(err)
+			}
+			if got := wantsStream(r, said); got != tc.want {
+				t.Errorf("as it passes it says %v", got)
+			}
+		})
+	}
+}
