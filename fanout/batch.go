@@ -17,8 +17,9 @@ type Batch struct {
 	// has not had and never will: they are no longer kept.
 	Skipped int
 
-	// Behind is how many events the reader lags: what came before the last
-	// Append, which no reader can have had. BehindBytes is their text.
+	// Behind is how many events the reader lags. The newest Append does not
+	// count, since nobody can have had it. BehindBytes is the text that is
+	// still kept of them.
 	Behind      int
 	BehindBytes int
 }

@@ -25,7 +25,9 @@ func (c *Cursor) Read() Batch {
 	b.end = s.end
 	b.Skipped = b.last - c.index
 	b.Behind = max(0, s.fresh-c.index)
-	b.BehindBytes = max(0, s.freshText-b.at.text)
+	if s.fresh > b.last {
+		b.BehindBytes = s.log.table.seek(s.fresh-s.log.base).text - b.at.text
+	}
 	return b
 }
 

@@ -21,15 +21,12 @@ type Stream struct {
 	id    string
 	limit int
 
-	mu     sync.Mutex
-	log    history
-	window int // events that are kept; 0: all
-	end    *provider.Event
-
-	// where the last Append began: index and offset in the text
-	fresh     int
-	freshText int
-	changed   signal
+	mu      sync.Mutex
+	log     history
+	fresh   int // index of the last event before the newest Append
+	window  int // events that are kept; 0: all
+	end     *provider.Event
+	changed signal
 }
 
 // NewStream returns an empty log of the response id. Its memory is at most
@@ -67,7 +64,7 @@ func (s *Stream) Append(events []provider.Event) error {
 	if s.window > 0 {
 		s.log.trim(s.window)
 	}
-	s.fresh, s.freshText = s.log.head(), len(s.log.text)
+	s.fresh = s.log.head()
 	for i := range events {
 		s.log.append(&events[i])
 	}
@@ -141,7 +138,6 @@ func (s *Stream) Recycle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.recycle()
-	s.fresh, s.freshText = s.log.head(), 0
 }
 
 // outputs returns how many output events the log has had.
@@ -163,5 +159,4 @@ func (s *Stream) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = history{base: s.log.head()}
-	s.fresh, s.freshText = s.log.head(), 0
 }
