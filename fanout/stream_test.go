@@ -213,3 +213,49 @@ func TestChangedIsReadyExactlyWhenThereIsSomethingToRead(t *testing.T) {
 		t.Fatal("ready after the end was had")
 	}
 }
+
+func TestTheNewestAppendIsNotALag(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 0)
+	c := open(t, s, 0)
+	lag := func(events, bytes int) {
+		t.Helper()
+		if batch := c.Read(); batch.Behind != events || batch.BehindBytes != bytes {
+			t.Fatalf("%d events and %d bytes behind, want %d and %d", batch.Behind, batch.BehindBytes, events, bytes)
+		}
+	}
+	lag(0, 0)
+	burst := make([]provider.Event, 100)
+	for i := range burst {
+		burst[i] = text("12345")
+	}
+	if err := s.Append(burst); err != nil {
+		t.Fatal(err)
+	}
+	lag(0, 0)
+	add(t, s, "1", "12")
+	lag(101, 501)
+	c.Advance(100)
+	lag(1, 1)
+	s.End(done)
+	lag(1, 1)
+	c.Advance(101)
+	lag(0, 0)
+	c.Advance(102)
+	lag(0, 0)
+	c.Advance(103)
+	lag(0, 0)
+}
+
+func TestALagCountsWhatIsForgotten(t *testing.T) {
+	s := fanout.NewStream(fanout.NewID(), 0)
+	s.Window(1)
+	c := open(t, s, 0)
+	add(t, s, "a", "b", "c", "d", "e", "f")
+	if batch := c.Read(); batch.Behind != 5 || batch.BehindBytes != batch.Bytes()-1 {
+		t.Fatalf("%d events and %d bytes behind, %d skipped", batch.Behind, batch.BehindBytes, batch.Skipped)
+	}
+	s.Recycle()
+	if batch := c.Read(); batch.Behind != 5 || batch.BehindBytes != 0 {
+		t.Fatalf("%d events and %d bytes behind after all was forgotten", batch.Behind, batch.BehindBytes)
+	}
+}
