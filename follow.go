@@ -114,7 +114,7 @@ func (c *client) catchUp(p pace) error {
 		return c.disconnect(p)
 	}
 	err := c.send(&batch, c.replaying || slow)
-	c.replaying = c.replaying && c.cursor.Lag() > 0
+	c.replaying = c.replaying && c.cursor.Lag() > p.events
 	return err
 }
 
