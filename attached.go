@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
 // serveAttached lets the next handlers produce a response for one client, in
@@ -26,11 +27,10 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	p := &producer{
-		handler: h, path: originalPath(r), dialect: dialect, log: stream, out: attached{c, stream},
-		ctx: ctx, cancel: cancel, header: w.Header().Clone(),
-	}
-	end := p.settle(p.run(next, upstreamRequest(ctx, r)))
+	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, attached{c, stream})
+	p.watch = h.newWatch(cancel, c)
+	defer p.watch.StopAndWait()
+	end := p.settle(p.run(next, h.upstreamRequest(ctx, r, p.awaitStream)))
 	if p.err != nil {
 		end.aborted = true
 	}
@@ -50,18 +50,64 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	if c.cursor, err = stream.Open(0); err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
-	hand := newHandover(c.expect)
+	defer h.watchClient(c)()
+	hand := newHandover(c, c.expect)
 	ctx, cancel := context.WithCancelCause(r.Context())
-	p := &producer{
-		handler: h, path: originalPath(r), dialect: dialect, log: stream, out: hand,
-		ctx: ctx, cancel: cancel, header: w.Header().Clone(),
-	}
-	up := upstreamRequest(ctx, r)
+	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, hand)
+	p.watch = h.newWatch(cancel, nil)
+	defer p.watch.StopAndWait()
+	up := h.upstreamRequest(ctx, r, func() {
+		p.awaitStream()
+		c.watch.EnableHeartbeat()
+	})
 	var producing sync.WaitGroup
 	producing.Go(func() { hand.outcome <- p.produce(next, up) })
 	defer producing.Wait()
 	defer cancel(errClientGone)
 	return c.attend(r, hand, h.pace)
+}
+
+// upstream is the context of an upstream call, and its end.
+type upstream struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+func (h *Handler) newProducer(up upstream, r *http.Request, w http.ResponseWriter, dialect string, log eventLog, out outlet) *producer {
+	return &producer{
+		handler: h, path: originalPath(r), dialect: dialect, log: log, out: out,
+		ctx: up.ctx, cancel: up.cancel, header: w.Header().Clone(),
+	}
+}
+
+// newWatch returns the watch of a producer. It beats for the client where that
+// one has no watch of its own.
+func (h *Handler) newWatch(cancel context.CancelCauseFunc, c *client) *timeouts.Watch {
+	limits := h.limits
+	var beat func()
+	if c != nil && c.dialect != emit.DialectPlain {
+		limits.Heartbeat, beat = h.heartbeat, c.beat
+	}
+	return timeouts.New(limits, func(e *timeouts.TimeoutError) { cancel(e) }, beat)
+}
+
+// watchClient gives a client a watch that beats, and returns what stops it.
+func (h *Handler) watchClient(c *client) (stop func()) {
+	limits := timeouts.Limits{Heartbeat: h.heartbeat}
+	if c.dialect == emit.DialectPlain {
+		limits.Heartbeat = 0
+	}
+	c.watch = timeouts.New(limits, nil, c.beat)
+	return c.watch.StopAndWait
+}
+
+// awaitStream tells that the request asks for a stream: the model has to
+// answer in time, and the client may be sent heartbeats.
+func (p *producer) awaitStream() {
+	p.watch.Begin()
+	if p.dialect != emit.DialectPassthrough {
+		p.watch.EnableHeartbeat()
+	}
 }
 
 // newClient returns a client of a response, who has no place in its log yet.
@@ -89,7 +135,7 @@ func (c *client) conclude(end outcome) error {
 		c.refuse()
 		return nil
 	}
-	if end.aborted {
+	if end.aborted || c.aborts {
 		panic(http.ErrAbortHandler)
 	}
 	c.adopt(end.header)
@@ -97,10 +143,21 @@ func (c *client) conclude(end outcome) error {
 }
 
 // upstreamRequest is the request as the next handlers see it. A stream that
-// comes uncompressed needs no decoding.
-func upstreamRequest(ctx context.Context, r *http.Request) *http.Request {
+// comes uncompressed needs no decoding. asked is called once, when it is known
+// that the request asks for a stream.
+func (h *Handler) upstreamRequest(ctx context.Context, r *http.Request, asked func()) *http.Request {
 	up := r.WithContext(ctx)
 	up.Header = maps.Clone(r.Header)
 	up.Header["Accept-Encoding"] = []string{"identity"}
+	switch {
+	case wantsStream(r, unsaid) && !hasSuffix(originalPath(r), streamsUnlessTold):
+		asked()
+	case r.Body != nil && r.Body != http.NoBody:
+		up.Body = &scannedBody{ReadCloser: r.Body, left: maxScan, found: func(said wish) {
+			if wantsStream(r, said) {
+				asked()
+			}
+		}}
+	}
 	return up
 }

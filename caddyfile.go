@@ -63,8 +63,12 @@ func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
 //		emit        text | passthrough | <placeholder>
 //		include     reasoning | tool_calls ...
 //		timeouts {
-//			write <duration> | off
+//			first_token    <duration> | off
+//			between_tokens <duration> | off
+//			total          <duration> | off
+//			write          <duration> | off
 //		}
+//		heartbeat   <duration> | off
 //		buffer      <events>
 //		slow_client block | coalesce | drop | disconnect
 //		max_event   <size>
@@ -89,6 +93,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"emit":        func() error { return unmarshalArg(d, &h.Emit) },
 		"include":     func() error { return h.unmarshalInclude(d) },
 		"timeouts":    func() error { return h.unmarshalTimeouts(d) },
+		"heartbeat":   func() error { return unmarshalTimeout(d, &h.Heartbeat) },
 		"buffer":      func() error { return unmarshalCount(d, &h.Buffer) },
 		"slow_client": func() error { return unmarshalArg(d, &h.SlowClient) },
 		"max_event":   func() error { return unmarshalSize(d, &h.MaxEvent) },
@@ -110,7 +115,10 @@ func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
 	}
 	h.Timeouts = new(Timeouts)
 	return unmarshalBlock(d, 1, map[string]func() error{
-		"write": func() error { return unmarshalTimeout(d, &h.Timeouts.Write) },
+		"first_token":    func() error { return unmarshalTimeout(d, &h.Timeouts.FirstToken) },
+		"between_tokens": func() error { return unmarshalTimeout(d, &h.Timeouts.BetweenTokens) },
+		"total":          func() error { return unmarshalTimeout(d, &h.Timeouts.Total) },
+		"write":          func() error { return unmarshalTimeout(d, &h.Timeouts.Write) },
 	})
 }
 

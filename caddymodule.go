@@ -21,6 +21,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
 func init() {
@@ -52,6 +53,12 @@ type Handler struct {
 	// How long things may take.
 	Timeouts *Timeouts `json:"timeouts,omitempty"`
 
+	// After how much silence towards a client it is sent a comment, so that
+	// nobody on the way takes the connection for dead. Before the upstream's
+	// header it commits the response with status 200, where the request asks
+	// for a stream. Negative switches it off. Default: 15s.
+	Heartbeat caddy.Duration `json:"heartbeat,omitempty"`
+
 	// How many events a client may lag behind the model (and at most 256 KiB,
 	// or one event) before it counts as slow. A client that replays what came
 	// earlier does not lag. Default: 64.
@@ -73,24 +80,16 @@ type Handler struct {
 	app          *App
 	reasoning    bool
 	toolCalls    bool
+	limits       timeouts.Limits
+	heartbeat    time.Duration
 	writeTimeout time.Duration
 	pace         pace
 }
 
-// Timeouts bounds how long things may take. A negative duration switches one
-// off.
-type Timeouts struct {
-	// How long one write to a client may make no progress; then the client is
-	// disconnected. Caddy's own write_idle timeout bounds it as well. Default:
-	// 30s.
-	Write caddy.Duration `json:"write,omitempty"`
-}
-
 // The defaults of the handler.
 const (
-	defaultBuffer       = 64
-	defaultWriteTimeout = 30 * time.Second
-	defaultRetry        = 2 * time.Second
+	defaultBuffer = 64
+	defaultRetry  = 2 * time.Second
 )
 
 // The values of include.
@@ -123,6 +122,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.Timeouts == nil {
 		h.Timeouts = new(Timeouts)
 	}
+	h.limits = h.Timeouts.limits()
+	h.heartbeat = orDefault(h.Heartbeat, defaultHeartbeat)
 	h.writeTimeout = orDefault(h.Timeouts.Write, defaultWriteTimeout)
 	h.pace = pace{policy: h.SlowClient, events: h.Buffer}
 	if h.Resume != nil {
@@ -161,6 +162,9 @@ func (h *Handler) Validate() error {
 	}
 	if h.Buffer < 1 {
 		return fmt.Errorf("buffer: must be at least 1 event, not %d", h.Buffer)
+	}
+	if err := h.Timeouts.validate(); err != nil {
+		return err
 	}
 	if h.Resume != nil {
 		if err := h.Resume.validate(); err != nil {

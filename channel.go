@@ -23,6 +23,8 @@ func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Acce
 		encoder: emit.NewChannel(),
 		pace:    c.handler.pace,
 	}
+	defer c.handler.watchClient(&follower.client)()
+	follower.watch.EnableHeartbeat()
 	if err := follower.open(); err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
 // client is one reader of a response: a place in its log, the encoder of its
@@ -24,6 +25,10 @@ type client struct {
 	encoder      emit.Encoder
 	writeTimeout time.Duration // of one write without progress; 0 is none
 
+	// watch beats when the client has heard nothing for long. It is nil where
+	// a producer's does that.
+	watch *timeouts.Watch
+
 	mu        sync.Mutex // whoever holds it may write
 	w         http.ResponseWriter
 	rc        *http.ResponseController
@@ -31,7 +36,9 @@ type client struct {
 	status    int         // likewise
 	committed bool        // a status has been written
 	ended     bool        // the terminal frame has been written
+	aborts    bool        // after the terminal frame the connection must be aborted
 	left      bool        // he was sent away with a reconnect frame
+	mirror    *mirror     // of a stream that passes through as it is
 	replaying bool        // he has not been at the head of the log yet
 	failure   *provider.Error
 	err       error          // the first error of a write; nothing is written after it
@@ -65,6 +72,14 @@ func (c *client) send(batch *fanout.Batch, merge bool) error {
 func (c *client) write(f func(bw *bufio.Writer) bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.watch != nil {
+		defer c.watch.Wrote()
+	}
+	return c.writeLocked(f)
+}
+
+// writeLocked is write for who holds mu.
+func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 	if c.err != nil {
 		return c.err
 	}
@@ -104,8 +119,27 @@ func (c *client) encode(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool 
 		c.event = ev
 		c.encoder.Encode(bw, index, &c.event)
 		c.cursor.Advance(index)
-		c.ended = ev.Kind.IsTerminal()
+		if c.ended = ev.Kind.IsTerminal(); c.ended {
+			c.aborts = emit.Aborts(c.encoder, &c.event)
+		}
 	}
+}
+
+// beat writes a heartbeat. Where somebody is writing, there is no silence to
+// be broken.
+func (c *client) beat() {
+	if !c.mu.TryLock() {
+		return
+	}
+	defer c.mu.Unlock()
+	if c.ended || c.left || c.failure != nil || (c.mirror != nil && !c.mirror.betweenFrames()) {
+		return
+	}
+	_ = c.writeLocked(func(bw *bufio.Writer) bool {
+		c.commit() // for a mirror it does nothing: its header is sent
+		emit.Heartbeat(bw)
+		return true
+	})
 }
 
 // refusable reports whether an event ends the response in a way that is told
@@ -159,9 +193,16 @@ func (c *client) expect(status int, header http.Header) {
 func (c *client) pass(status int, header http.Header) http.ResponseWriter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.committed {
+		return nil
+	}
 	c.committed = true
 	replaceHeader(c.w.Header(), header)
 	c.w.WriteHeader(status)
+	if c.dialect == emit.DialectPassthrough {
+		c.mirror = newMirror(c, header.Get("Content-Type"))
+		return c.mirror
+	}
 	return c.w
 }
 

@@ -45,7 +45,7 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 	case found:
 		return h.follow(w, r, response, 0)
 	}
-	return h.begin(w, r, next, upstreamCall{ctx, cancel, response, body})
+	return h.begin(w, r, next, upstreamCall{upstream{ctx, cancel}, response, body})
 }
 
 // refuseWith answers with an error of ours, and leaves every other to Caddy.
@@ -68,8 +68,7 @@ func (h *Handler) channel(r *http.Request) string {
 
 // upstreamCall is what a detached producer is started with.
 type upstreamCall struct {
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
+	upstream
 	response *fanout.Response
 	body     []byte
 }
@@ -85,20 +84,23 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
 	defer response.Leave()
-	if wantsStream(r, wishOf(call.body)) {
-		response.Publish() // as early as can be: other devices wait for it
-	}
-	hand := newHandover(func(status int, header http.Header) {
+	defer h.watchClient(c)()
+	hand := newHandover(c, func(status int, header http.Header) {
 		response.Describe(header, "", "")
 		response.Publish()
 		c.expect(status, header)
+		c.watch.EnableHeartbeat()
 	})
-	p := &producer{
-		handler: h, path: originalPath(r), dialect: response.Dialect, log: response, out: hand,
-		ctx: call.ctx, cancel: call.cancel, header: w.Header().Clone(),
+	p := h.newProducer(call.upstream, r, w, response.Dialect, response, hand)
+	p.watch = h.newWatch(call.cancel, nil)
+	if wantsStream(r, wishOf(call.body)) {
+		response.Publish() // as early as can be: other devices wait for it
+		p.awaitStream()
+		c.watch.EnableHeartbeat()
 	}
 	up := detach(call.ctx, r, p, call.body)
 	h.app.shared.running.Go(func() {
+		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
 		if p.phase != finished {
 			response.Discard()

@@ -3,9 +3,13 @@ package llmstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/jsontext"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
@@ -19,6 +23,38 @@ var tooLarge = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
 	Message: "the response is larger than what is kept of one",
 }}
 
+// refusedTerminal is the terminal event for a response of the upstream that is
+// no stream and comes too late to be passed on.
+func refusedTerminal(status int, body []byte) provider.Event {
+	e := &provider.Error{
+		Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway,
+		Message: "the upstream did not answer with a stream",
+	}
+	if status >= http.StatusBadRequest {
+		e.Code, e.Status = provider.CodeUpstreamError, status
+		e.Message = fmt.Sprintf("the upstream answered with status %d", status)
+		e.Upstream = errorObject(body)
+	}
+	return provider.Event{Kind: provider.Failed, Err: e}
+}
+
+// errorObject returns the error in a body as a JSON object: its member error,
+// or all of it, or its text as the message.
+func errorObject(body []byte) []byte {
+	if gjson.ValidBytes(body) {
+		if e := gjson.GetBytes(body, "error"); e.IsObject() {
+			return []byte(e.Get("@ugly").Raw)
+		}
+		if e := gjson.ParseBytes(body); e.IsObject() {
+			return []byte(e.Get("@ugly").Raw)
+		}
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	return append(jsontext.Append([]byte(`{"message":"`), string(body)), `"}`...)
+}
+
 // causeTerminal returns the terminal event that goes with the cause for which
 // we have cancelled an upstream call; nil where we have not.
 func causeTerminal(ctx context.Context) *provider.Event {
@@ -27,6 +63,7 @@ func causeTerminal(ctx context.Context) *provider.Event {
 		return cancelled
 	case errors.Is(cause, fanout.ErrTooLarge):
 		return tooLarge
+	default:
+		return timeoutTerminal(cause)
 	}
-	return nil
 }

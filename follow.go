@@ -36,6 +36,8 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanou
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	defer h.watchClient(c)()
+	c.watch.EnableHeartbeat()
 	c.replaying = true
 	if err := c.open(); err != nil {
 		panic(http.ErrAbortHandler)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
 // outlet is the way from a producer to the client who made the request, beside
@@ -18,10 +19,12 @@ type outlet interface {
 	expect(status int, header http.Header)
 	// pass sends status and header of a response that goes through as it is,
 	// and returns where its body goes to. Fields that are set there later are
-	// trailers.
+	// trailers. It returns nil where a heartbeat has committed another
+	// response already.
 	pass(status int, header http.Header) http.ResponseWriter
-	// deliver lets the client have what is new in the log.
-	deliver() error
+	// deliver lets the client have what is new in the log, and tells the watch
+	// when the model's output has come.
+	deliver(watch *timeouts.Watch) error
 }
 
 // errClientGone is the error of what a producer does for a client who has left.
@@ -35,8 +38,11 @@ type attached struct {
 	stream *fanout.Stream
 }
 
-func (a attached) deliver() error {
-	if err := a.pump(false); err != nil {
+func (a attached) deliver(watch *timeouts.Watch) error {
+	watch.Block()
+	err := a.pump(false)
+	watch.Delivered()
+	if err != nil {
 		return err
 	}
 	if !a.ended {
@@ -49,6 +55,7 @@ func (a attached) deliver() error {
 // long as the response is not known to be a stream, it borrows the goroutine
 // of the client who made the request for what goes through as it is.
 type handover struct {
+	client   *client
 	describe func(status int, header http.Header) // tells who reads the log
 
 	calls   chan func(w http.ResponseWriter)
@@ -63,8 +70,9 @@ type outcome struct {
 	err     error
 }
 
-func newHandover(describe func(int, http.Header)) *handover {
+func newHandover(c *client, describe func(int, http.Header)) *handover {
 	return &handover{
+		client:   c,
 		describe: describe,
 		calls:    make(chan func(http.ResponseWriter)),
 		gone:     make(chan struct{}),
@@ -98,15 +106,19 @@ func (h *handover) expect(status int, header http.Header) { h.describe(status, h
 // pass implements outlet.
 func (h *handover) pass(status int, header http.Header) http.ResponseWriter {
 	b := &borrowed{handover: h, header: make(http.Header)}
-	b.err = h.borrow(func(w http.ResponseWriter) {
-		replaceHeader(w.Header(), header)
-		w.WriteHeader(status)
-	})
+	committed := false
+	b.err = h.borrow(func(http.ResponseWriter) { committed = h.client.pass(status, header) == nil })
+	if committed {
+		return nil
+	}
 	return b
 }
 
 // deliver implements outlet: who reads the log is woken by the log.
-func (h *handover) deliver() error { return nil }
+func (h *handover) deliver(watch *timeouts.Watch) error {
+	watch.Output()
+	return nil
+}
 
 // borrowed is the body of a response that goes through as it is, written from
 // another goroutine than the client's.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
 // producer is the http.ResponseWriter that the next handler writes a response
@@ -28,6 +29,7 @@ type producer struct {
 	out     outlet
 	ctx     context.Context // of the upstream call
 	cancel  context.CancelCauseFunc
+	watch   *timeouts.Watch
 
 	header  http.Header // what the next handler sees and sets
 	phase   phase
@@ -37,6 +39,7 @@ type producer struct {
 	reader  *provider.Reader
 	begun   bool             // there has been output
 	outputs []provider.Event // scratch of append
+	refusal []byte           // the body of a refused response
 	err     error            // of the client's connection
 	linger  *time.Timer      // ends an upstream that stays open after its end
 }
@@ -56,6 +59,7 @@ const (
 	reading                // a token stream, or what may become one
 	mirroring              // like passing, and the decoder looks on
 	passing                // something else: as it came
+	refused                // something else, but a heartbeat has committed a stream
 	stopped                // the upstream call was cancelled before its header: what comes is of no account
 	finished               // the terminal event is in the log
 )
@@ -104,6 +108,7 @@ func (p *producer) WriteHeader(status int) {
 		p.passOn(mirroring, status, p.header)
 	default:
 		p.newReader()
+		p.awaitStream()
 		p.phase = reading
 		p.status, p.held = status, p.header
 		p.header = make(http.Header) // for trailers, which a stream that is re-emitted does not have
@@ -137,7 +142,17 @@ func (p *producer) newReader() {
 // takes its trailers.
 func (p *producer) passOn(to phase, status int, header http.Header) {
 	p.phase = to
+	if to == passing {
+		p.watch.TotalOnly()
+	} else {
+		p.watch.Begin()
+		p.watch.EnableHeartbeat()
+	}
 	p.body = p.out.pass(status, header)
+	if p.body == nil {
+		p.phase, p.status = refused, status
+		return
+	}
 	p.header = p.body.Header()
 }
 
@@ -148,15 +163,33 @@ func (p *producer) Write(b []byte) (int, error) {
 	}
 	switch p.phase {
 	case mirroring:
-		p.reader.Feed(b)
-		return p.body.Write(b)
+		return p.mirror(b)
 	case passing:
 		return p.body.Write(b)
 	case reading:
 		return p.read(b)
+	case refused:
+		p.refusal = append(p.refusal, b[:min(len(b), maxRefusal-len(p.refusal))]...)
 	case waiting, stopped, finished: // what a backend says after its last event
 	}
 	return len(b), nil
+}
+
+// maxRefusal is how much of a response that can no longer be passed on is told
+// in an error frame, in bytes.
+const maxRefusal = 64 << 10
+
+// mirror passes a piece of the body on while the decoder looks at it.
+func (p *producer) mirror(b []byte) (int, error) {
+	for _, ev := range p.reader.Feed(b) {
+		if ev.Kind.IsOutput() {
+			p.watch.Output()
+		}
+	}
+	p.watch.Block()
+	defer p.watch.Unblock()
+	defer p.watch.Wrote()
+	return p.body.Write(b)
 }
 
 // read decodes a piece of the body.
@@ -180,6 +213,9 @@ func (p *producer) passHeld() error {
 		zap.String("path", p.path), zap.String("content_type", p.held.Get("Content-Type")))
 	trailers := p.header
 	p.passOn(passing, p.status, p.held)
+	if p.phase == refused {
+		return nil
+	}
 	for field, values := range trailers {
 		p.header[field] = values
 	}
@@ -194,8 +230,11 @@ func (p *producer) passHeld() error {
 func (p *producer) append(events []provider.Event) {
 	p.outputs = p.outputs[:0]
 	var terminal *provider.Event
+	heard := false
 	for i := range events {
-		switch ev := &events[i]; {
+		ev := &events[i]
+		heard = heard || ev.Kind.IsOutput()
+		switch {
 		case ev.Kind.IsTerminal():
 			terminal = ev
 		case p.handler.emits(p.dialect, ev.Kind):
@@ -213,7 +252,9 @@ func (p *producer) append(events []provider.Event) {
 		p.end(terminal)
 	}
 	if len(p.outputs) > 0 || terminal != nil {
-		p.err = p.out.deliver()
+		p.err = p.out.deliver(p.watch)
+	} else if heard {
+		p.watch.Output()
 	}
 }
 
@@ -253,6 +294,11 @@ func (p *producer) settle(end outcome) outcome {
 		if p.phase == passing {
 			return end
 		}
+		if p.phase == refused {
+			p.append([]provider.Event{refusedTerminal(p.status, nil)})
+		}
+	case refused:
+		p.append([]provider.Event{refusedTerminal(p.status, p.refusal)})
 	case finished:
 	}
 	return outcome{}
@@ -276,6 +322,11 @@ func (p *producer) truncated() bool {
 // the error of the next handler, or with what the decoder makes of the end of
 // the body.
 func (p *producer) close(terminal *provider.Event, err error) {
+	if terminal != nil && terminal.Kind == provider.Failed &&
+		terminal.Err.Code == provider.CodeBetweenTokensTimeout && p.reader.Finished() {
+		p.append(p.reader.Finish()) // only the provider's own end is missing
+		return
+	}
 	if terminal == nil && err != nil {
 		terminal = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
 			Code: provider.CodeUpstreamError, Status: http.StatusBadGateway, Message: err.Error(),

@@ -139,6 +139,19 @@ func (w *Watch) Unblock() {
 	w.arm(now, w.outputDeadline())
 }
 
+// Delivered says that the model has put something out and the client has it:
+// Output, Unblock and Wrote in one, at the cost of one.
+func (w *Watch) Delivered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocked = false
+	if w.phase != unsupervised {
+		w.phase = awaitNext
+		w.awaitOutput()
+	}
+	w.heardAt = w.waitFrom
+}
+
 // EnableHeartbeat allows beats from now on; the silence before it does not
 // count. It has no effect after the first call or after TotalOnly.
 func (w *Watch) EnableHeartbeat() {
