@@ -1,0 +1,331 @@
+package fanout_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+)
+
+// listener is a client of a channel: what it has been told, and the last id.
+type listener struct {
+	t      testing.TB
+	sub    *fanout.Subscription
+	names  map[string]string // of responses, by id
+	merge  bool
+	told   []string
+	lastID string
+	placed bool // lastID is that of the last frame
+}
+
+// listen subscribes to the channel "chat".
+func listen(t testing.TB, reg *fanout.Registry, as fanout.Access, frames bool, from string, names map[string]string) *listener {
+	t.Helper()
+	sub, err := reg.Subscribe("chat", as, frames, from)
+	if err != nil {
+		t.Fatalf("subscribe from %q: %v", from, err)
+	}
+	return &listener{t: t, sub: sub, names: names, lastID: from}
+}
+
+// read is told all there is, but no more than limit frames. It reports whether
+// it has reached the limit.
+func (l *listener) read(limit int) bool {
+	l.t.Helper()
+	for _, item := range l.sub.Read() {
+		name := l.names[item.Response.ID()]
+		switch {
+		case limit == 0:
+			return true
+		case item.Started, item.Ended:
+			word := "started"
+			if item.Ended {
+				word = string(fanout.StatusOf(item.Terminal))
+			}
+			l.hear(name+" "+word, l.sub.Had(&item, 0))
+			limit--
+			continue
+		}
+		for index, ev, ok := item.Events.Next(l.merge); ok; index, ev, ok = item.Events.Next(l.merge) {
+			if limit == 0 {
+				return true
+			}
+			l.hear(fmt.Sprintf("%s:%d %s", name, index, ev.Text), l.sub.Had(&item, index))
+			limit--
+		}
+	}
+	return limit == 0
+}
+
+func (l *listener) hear(frame string, place bool) {
+	l.told = append(l.told, frame)
+	if l.placed = place; place {
+		l.lastID = l.sub.Position()
+	}
+}
+
+// want checks what was told since the last time.
+func (l *listener) want(frames ...string) {
+	l.t.Helper()
+	l.read(-1)
+	if !slices.Equal(l.told, frames) {
+		l.t.Fatalf("told %q, want %q", l.told, frames)
+	}
+	l.told = nil
+	if items := l.sub.Read(); len(items) != 0 {
+		l.t.Fatalf("%d items again", len(items))
+	}
+}
+
+// conversation is a registry with responses on the channel "chat", by name.
+type conversation struct {
+	*fanout.Registry
+	t     testing.TB
+	names map[string]string
+}
+
+func converse(t testing.TB) *conversation {
+	return &conversation{fanout.NewRegistry(), t, make(map[string]string)}
+}
+
+// start begins a response and announces it.
+func (c *conversation) start(name string) *fanout.Response {
+	c.t.Helper()
+	s := spec()
+	s.Channel = "chat"
+	r := begin(c.t, c.Registry, s)
+	c.names[r.ID()] = name
+	r.Publish()
+	return r
+}
+
+func (c *conversation) listen(frames bool, from string) *listener {
+	c.t.Helper()
+	return listen(c.t, c.Registry, alice, frames, from, c.names)
+}
+
+func TestAChannelTellsWhatStartsAndEnds(t *testing.T) {
+	c := converse(t)
+	l := c.listen(false, "")
+	l.want()
+	a, b := c.start("a"), c.start("b")
+	add(t, a, "x")
+	l.want("a started", "b started")
+	b.End(failed)
+	l.want("b failed")
+	d := c.start("d")
+	d.End(done)
+	a.End(cancelled)
+	l.want("d started", "d done", "a cancelled")
+	l.sub.Close()
+}
+
+func TestAChannelTellsFramesBetweenStartAndEnd(t *testing.T) {
+	c := converse(t)
+	l := c.listen(true, "")
+	a, b := c.start("a"), c.start("b")
+	add(t, a, "x", "y")
+	add(t, b, "1")
+	l.want("a started", "b started", "a:1 x", "a:2 y", "b:1 1")
+	add(t, b, "2")
+	a.End(done)
+	d := c.start("d")
+	add(t, d, "q")
+	d.End(failed)
+	l.want("a:3 ", "a done", "d started", "d:1 q", "d:2 ", "d failed", "b:2 2")
+	l.merge = true
+	add(t, b, "3", "4")
+	l.want("b:4 34")
+	l.sub.Close()
+}
+
+func TestOnJoiningAChannelWhatRunsIsToldFromItsStart(t *testing.T) {
+	for _, frames := range []bool{false, true} {
+		c := converse(t)
+		ended, a, b := c.start("ended"), c.start("a"), c.start("b")
+		add(t, a, "x", "y")
+		ended.End(done)
+		l := c.listen(frames, "")
+		add(t, a, "z")
+		b.End(done) // before the first look
+		if frames {
+			l.want("a started", "b started", "b:1 ", "b done", "a:1 x", "a:2 y", "a:3 z")
+		} else {
+			l.want("a started", "b started", "b done")
+		}
+		l.sub.Close()
+	}
+}
+
+func TestAResponseIsAnnouncedOnce(t *testing.T) {
+	c := converse(t)
+	l := c.listen(false, "")
+	silent := begin(t, c.Registry, spec())
+	silent.Publish() // it has no channel
+	s := spec()
+	s.Channel = "chat"
+	late := begin(t, c.Registry, s)
+	late.End(done)
+	late.Publish() // it has ended
+	a := c.start("a")
+	a.Publish()
+	l.want("a started")
+	a.End(done)
+	a.Publish()
+	l.want("a done")
+	l.sub.Close()
+}
+
+func TestAChannelBelongsToItsOwnerAndScope(t *testing.T) {
+	c := converse(t)
+	c.start("a")
+	for _, as := range []fanout.Access{
+		{Scope: alice.Scope, Owner: "bob"}, {Scope: alice.Scope}, {Scope: "example.org", Owner: "alice"},
+	} {
+		l := listen(t, c.Registry, as, true, "", c.names)
+		l.want()
+		l.sub.Close()
+	}
+	l := c.listen(true, "")
+	l.want("a started")
+	l.sub.Close()
+}
+
+func TestAListenerIsWokenByWhatItListensTo(t *testing.T) {
+	c := converse(t)
+	notices, frames := c.listen(false, ""), c.listen(true, "")
+	a := c.start("a")
+	notices.want("a started")
+	frames.want("a started")
+	forNotices, forFrames := notices.sub.Changed(), frames.sub.Changed()
+	add(t, a, "x")
+	if isReady(forNotices) || !isReady(forFrames) {
+		t.Fatal("an event must wake who wants frames, and nobody else")
+	}
+	forFrames = frames.sub.Changed()
+	a.End(done)
+	if !isReady(forNotices) || !isReady(forFrames) {
+		t.Fatal("the end wakes both")
+	}
+	notices.sub.Close()
+	frames.sub.Close()
+}
+
+func TestWhoHasFramesOfAChannelReadsItsResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, up := converse(t), new(upstream)
+		s := up.spec()
+		s.Channel = "chat"
+		r := begin(t, c.Registry, s)
+		r.Publish()
+		follow(t, r, 0)
+		notices, frames := c.listen(false, ""), c.listen(true, "")
+		if r.Readers() != 2 {
+			t.Fatalf("%d readers, want the one and who has frames", r.Readers())
+		}
+		r.Leave()
+		after(2 * grace)
+		up.want(t)
+		frames.sub.Close()
+		after(grace)
+		up.want(t, fanout.ErrAbandoned)
+		notices.sub.Close()
+	})
+}
+
+func TestAReaderOfAChannelHasWhatItFollowsThoughKeepRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t)
+		a := c.start("a")
+		add(t, a, "x")
+		l := c.listen(true, "")
+		l.want("a started", "a:1 x")
+		add(t, a, "y")
+		a.End(done)
+		after(2 * keep)
+		l.want("a:2 y", "a:3 ", "a done")
+		if err := l.sub.Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantFind(t, c.Registry, a, fanout.ErrExpired)
+		after(keep)
+		wantFind(t, c.Registry, a, fanout.ErrUnknown)
+		l.sub.Close()
+		after(keep)
+		wantNothing(t, c.Registry)
+	})
+}
+
+func TestAReaderOfAChannelKnowsThatItMissedSomething(t *testing.T) {
+	tests := map[string]func(c *conversation, l *listener){
+		"begun and over": func(c *conversation, _ *listener) {
+			c.start("a").End(done)
+			after(keep)
+		},
+		"evicted": func(c *conversation, l *listener) {
+			a := c.start("a")
+			l.want("a started")
+			add(c.t, a, "x")
+			a.End(done)
+			c.Limit(1)
+		},
+	}
+	for name, lose := range tests {
+		for _, frames := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " frames ", frames), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := converse(t)
+					before := c.start("before")
+					l := c.listen(frames, "")
+					l.want("before started")
+					changed := l.sub.Changed()
+					lose(c, l)
+					if !isReady(changed) || !errors.Is(l.sub.Err(), fanout.ErrExpired) {
+						t.Fatalf("woken: %v, %v, want ErrExpired", isReady(changed), l.sub.Err())
+					}
+					add(t, before, "x")
+					if items := l.sub.Read(); len(items) != 0 {
+						t.Fatalf("%d items with something missing before them", len(items))
+					}
+					l.sub.Close()
+					if _, err := c.Subscribe("chat", alice, frames, l.lastID); !errors.Is(err, fanout.ErrExpired) {
+						t.Fatalf("back again: %v, want ErrExpired", err)
+					}
+					anew := c.listen(frames, "")
+					anew.read(-1)
+					if !strings.HasPrefix(strings.Join(anew.told, ","), "before started") {
+						t.Fatalf("anew: %q", anew.told)
+					}
+					anew.sub.Close()
+				})
+			})
+		}
+	}
+}
+
+func TestADiscardedResponseEndsOnItsChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t)
+		l := c.listen(true, "")
+		a := c.start("a")
+		l.want("a started")
+		a.Discard()
+		l.want("a failed")
+		b := c.start("b")
+		b.Discard() // nobody has looked in between
+		l.want("b started", "b failed")
+		for _, r := range []*fanout.Response{a, b} {
+			wantFind(t, c.Registry, r, fanout.ErrUnknown)
+			if _, err := r.Follow(0); !errors.Is(err, fanout.ErrUnknown) {
+				t.Fatalf("%v, want ErrUnknown", err)
+			}
+		}
+		l.sub.Close()
+		after(3 * keep)
+		wantNothing(t, c.Registry)
+	})
+}

@@ -1,0 +1,284 @@
+package fanout_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// scene is a random conversation that can be played again: what happens on the
+// channel, and when the client looks.
+type scene struct {
+	steps []func(c *conversation)
+	looks map[int]bool      // the client reads after these steps
+	texts map[string]string // of the responses, by name
+}
+
+// newScene interleaves several responses.
+func newScene(rng *rand.Rand) *scene {
+	const responses = 4
+	sc := &scene{looks: make(map[int]bool), texts: make(map[string]string)}
+	running := make(map[string]*fanout.Response)
+	var names []string
+	started := 0
+	for started < responses || len(names) > 0 {
+		if len(names) == 0 || (started < responses && rng.IntN(3) == 0) {
+			name := string(rune('a' + started))
+			started++
+			names = append(names, name)
+			sc.steps = append(sc.steps, func(c *conversation) { running[name] = c.start(name) })
+			continue
+		}
+		i := rng.IntN(len(names))
+		name := names[i]
+		if rng.IntN(5) == 0 {
+			names = append(names[:i], names[i+1:]...)
+			sc.steps = append(sc.steps, func(*conversation) { running[name].End(done) })
+			continue
+		}
+		var events []provider.Event
+		for range 1 + rng.IntN(3) {
+			piece := fmt.Sprintf("%s%d.", name, len(sc.texts[name]))
+			sc.texts[name] += piece
+			events = append(events, text(piece))
+		}
+		sc.steps = append(sc.steps, func(c *conversation) {
+			if err := running[name].Append(events); err != nil {
+				c.t.Fatal(err)
+			}
+		})
+	}
+	for i := range sc.steps {
+		sc.looks[i] = rng.IntN(2) == 0
+	}
+	sc.looks[len(sc.steps)-1] = true
+	return sc
+}
+
+// heard is what a client knows of one response.
+type heard struct {
+	started, ended bool
+	index          int
+	text           string
+}
+
+// verify checks that the frames tell of each response that it starts, then all
+// of its events in order, each once, then that it ends.
+func (sc *scene) verify(frames []string) error {
+	all := make(map[string]*heard)
+	for i, frame := range frames {
+		head, tail, _ := strings.Cut(frame, " ")
+		name, digits, isEvent := strings.Cut(head, ":")
+		h := all[name]
+		if h == nil {
+			h = new(heard)
+			all[name] = h
+		}
+		switch {
+		case h.ended:
+			return fmt.Errorf("frame %d, %q, after the end", i, frame)
+		case !isEvent && tail == "started":
+			if h.started {
+				return fmt.Errorf("frame %d, %q, twice", i, frame)
+			}
+			h.started = true
+		case !h.started:
+			return fmt.Errorf("frame %d, %q, before the start", i, frame)
+		case !isEvent:
+			h.ended = true
+			if h.text != sc.texts[name] {
+				return fmt.Errorf("%s ends with %q, want %q", name, h.text, sc.texts[name])
+			}
+		default:
+			var index int
+			if _, err := fmt.Sscan(digits, &index); err != nil || index <= h.index {
+				return fmt.Errorf("frame %d, %q, after event %d", i, frame, h.index)
+			}
+			h.index = index
+			h.text += tail
+		}
+	}
+	for name := range sc.texts {
+		if h := all[name]; h == nil || !h.ended {
+			return fmt.Errorf("%s has not ended: %+v", name, h)
+		}
+	}
+	return nil
+}
+
+// cut is how a client is cut off: after how many frames, and for how many
+// steps it stays away.
+type cut struct {
+	frames, away int
+	merge        bool
+	changes      bool // it merges, or not, after it has come back
+}
+
+// play plays the scene to a client that joins after some steps and is cut off
+// once. It returns all that the client was told; ok is false where the client
+// was cut off at a frame that is no place to go on from.
+func (sc *scene) play(c *conversation, join int, cut cut) (frames []string, ok bool) {
+	var l *listener
+	back := -1
+	left := cut.frames
+	for i, step := range sc.steps {
+		if i == join {
+			l = c.listen(true, "")
+			l.merge = cut.merge
+		}
+		step(c)
+		if i == back || (back >= 0 && i == len(sc.steps)-1) {
+			frames = l.told
+			l = c.listen(true, l.lastID)
+			l.merge = cut.merge != cut.changes
+			back, left = -1, -1
+		}
+		if l == nil || back >= 0 || !sc.looks[i] {
+			continue
+		}
+		told := len(l.told)
+		if !l.read(left) {
+			if left > 0 {
+				left -= len(l.told) - told
+			}
+			continue
+		}
+		l.sub.Close()
+		if back = i + 1 + cut.away; !l.placed {
+			return nil, false
+		}
+		if i == len(sc.steps)-1 {
+			frames = l.told
+			l = c.listen(true, l.lastID)
+			l.read(-1)
+			back = -1
+		}
+	}
+	l.sub.Close()
+	return append(frames, l.told...), true
+}
+
+// A client that is cut off anywhere and comes back has everything once.
+func TestAChannelGoesOnWhereItWasCut(t *testing.T) {
+	for seed := range uint64(25) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			merge := seed%3 == 0
+			sc := newScene(rng)
+			whole, _ := sc.play(converse(t), 0, cut{frames: -1, merge: merge})
+			if err := sc.verify(whole); err != nil {
+				t.Fatalf("never cut off: %v\n%q", err, whole)
+			}
+			for position := 1; position <= len(whole); position++ {
+				c := converse(t)
+				told, ok := sc.play(c, 0, cut{position, rng.IntN(len(sc.steps)), merge, seed%2 == 0})
+				if !ok {
+					t.Fatalf("frame %d of %q is no place to go on from", position, whole)
+				}
+				if err := sc.verify(told); err != nil {
+					t.Fatalf("cut off after frame %d: %v\n%q", position, err, told)
+				}
+				if active, _ := c.Len(); active != 0 {
+					t.Fatalf("%d still run", active)
+				}
+			}
+		})
+	}
+}
+
+// The same for a client that joins in the middle: what ended before that it
+// never hears of. Only where several responses run on joining, the first
+// frames are no place to go on from, because an id can not say which of them
+// the client knows.
+func TestAClientWhoJoinsInTheMiddleGoesOnWhereItWasCut(t *testing.T) {
+	for seed := range uint64(15) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 6))
+			sc := newScene(rng)
+			join := 1 + rng.IntN(len(sc.steps)-1)
+			whole, _ := sc.play(converse(t), join, cut{frames: -1})
+			known := *sc
+			known.texts = make(map[string]string)
+			for name, text := range sc.texts {
+				if strings.Contains(strings.Join(whole, "|"), name+" started") {
+					known.texts[name] = text
+				}
+			}
+			if err := known.verify(whole); err != nil {
+				t.Fatalf("never cut off: %v\n%q", err, whole)
+			}
+			for position := 1; position <= len(whole); position++ {
+				told, ok := sc.play(converse(t), join, cut{frames: position, away: rng.IntN(5)})
+				if !ok {
+					if !strings.HasSuffix(whole[position-1], " started") {
+						t.Fatalf("%q is no place to go on from", whole[position-1])
+					}
+					continue
+				}
+				if err := known.verify(told); err != nil {
+					t.Fatalf("joined at step %d, cut off after frame %d: %v\n%q", join, position, err, told)
+				}
+			}
+		})
+	}
+}
+
+// Where responses expire while the client is away or slow, it has everything
+// once, or learns that it has not.
+func TestAChannelNeverLosesSilently(t *testing.T) {
+	outcomes := make(map[string]int)
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			sc := newScene(rng)
+			c := converse(t)
+			l := c.listen(true, "")
+			var told []string
+			for i, step := range sc.steps {
+				step(c)
+				after(time.Duration(rng.Int64N(int64(keep))))
+				if !sc.looks[i] {
+					continue
+				}
+				cutOff := l.read(1 + rng.IntN(6))
+				if err := l.sub.Err(); err != nil {
+					outcomes["told so"]++
+					l.sub.Close()
+					return
+				}
+				if !cutOff {
+					continue
+				}
+				l.sub.Close()
+				told = append(told, l.told...)
+				after(time.Duration(rng.Int64N(int64(keep))))
+				sub, err := c.Subscribe("chat", alice, true, l.lastID)
+				if err != nil {
+					if !errors.Is(err, fanout.ErrExpired) {
+						t.Fatal(err)
+					}
+					outcomes["refused"]++
+					return
+				}
+				l = &listener{t: t, sub: sub, names: c.names, lastID: l.lastID}
+			}
+			l.read(-1)
+			told = append(told, l.told...)
+			l.sub.Close()
+			if err := sc.verify(told); err != nil {
+				t.Fatalf("seed %d: %v\n%q", seed, err, told)
+			}
+			outcomes["whole"]++
+		})
+	}
+	if len(outcomes) < 3 {
+		t.Fatalf("not all outcomes were met: %v", outcomes)
+	}
+}
