@@ -2,6 +2,7 @@ package llmstream
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -26,6 +27,9 @@ type App struct {
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
 	shared *shared
+
+	places     map[string]int // how many limits without a name are alike
+	admissions map[string]*admission
 }
 
 // CaddyModule returns the Caddy module information.
@@ -38,6 +42,8 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the app.
 func (a *App) Provision(caddy.Context) (err error) {
+	a.places = make(map[string]int)
+	a.admissions = make(map[string]*admission)
 	a.shared, err = acquireShared()
 	return err
 }
@@ -56,6 +62,24 @@ func (a *App) Validate() error {
 // Start applies the settings to what outlives a configuration.
 func (a *App) Start() error {
 	a.shared.registry.Limit(int(a.MaxMemory))
+	for _, admission := range a.admissions {
+		admission.limiter.Configure(admission.config)
+	}
+	return nil
+}
+
+// place returns the key of a limit without a name: its place among equals.
+func (a *App) place(key string) string {
+	a.places[key]++
+	return key + " " + strconv.Itoa(a.places[key])
+}
+
+// register makes sure that one limit has one configuration.
+func (a *App) register(adm *admission) error {
+	if other := a.admissions[adm.key]; other != nil && other.config != adm.config {
+		return fmt.Errorf("max_streams: two different limits have the same %s", adm.key)
+	}
+	a.admissions[adm.key] = adm
 	return nil
 }
 

@@ -31,6 +31,9 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
+	if handler.MaxStreams != nil && handler.MaxStreams.Name == "" && matcher != nil {
+		handler.MaxStreams.Place = string(h.JSON(matcher))
+	}
 	if handler.Resume == nil {
 		return h.NewRoute(matcher, handler), nil
 	}
@@ -62,6 +65,10 @@ func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
 //	llm_stream [<matcher>] {
 //		emit        text | passthrough | <placeholder>
 //		include     reasoning | tool_calls ...
+//		max_streams [<name>] <n> | off {
+//			queue <length> <duration>
+//			per   <placeholder> <n>
+//		}
 //		timeouts {
 //			first_token    <duration> | off
 //			between_tokens <duration> | off
@@ -92,6 +99,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return unmarshalBlock(d, 0, map[string]func() error{
 		"emit":        func() error { return unmarshalArg(d, &h.Emit) },
 		"include":     func() error { return h.unmarshalInclude(d) },
+		"max_streams": func() error { return h.unmarshalMaxStreams(d) },
 		"timeouts":    func() error { return h.unmarshalTimeouts(d) },
 		"heartbeat":   func() error { return unmarshalTimeout(d, &h.Heartbeat) },
 		"buffer":      func() error { return unmarshalCount(d, &h.Buffer) },
@@ -107,6 +115,49 @@ func (h *Handler) unmarshalInclude(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	return nil
+}
+
+func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
+	m := new(MaxStreams)
+	args := d.RemainingArgs()
+	if len(args) == 2 {
+		m.Name, args = args[0], args[1:]
+	}
+	if len(args) != 1 {
+		return d.ArgErr()
+	}
+	if args[0] != "off" {
+		if err := parseCount(d, "max_streams", args[0], &m.Max); err != nil {
+			return err
+		}
+	}
+	h.MaxStreams = m
+	err := unmarshalBlock(d, 1, map[string]func() error{
+		"queue": func() error {
+			var length, wait string
+			if !d.Args(&length, &wait) || d.NextArg() {
+				return d.ArgErr()
+			}
+			if err := parseCount(d, "queue", length, &m.Queue); err != nil {
+				return err
+			}
+			return parseDuration(d, "queue", wait, &m.Wait)
+		},
+		"per": func() error {
+			var n string
+			if !d.Args(&m.Per, &n) || d.NextArg() {
+				return d.ArgErr()
+			}
+			return parseCount(d, "per", n, &m.PerMax)
+		},
+	})
+	if *m == (MaxStreams{}) {
+		h.MaxStreams = nil // off
+	}
+	if m.Queue > 0 && m.Max == 0 {
+		return d.Err("queue: needs a number of streams to wait for")
+	}
+	return err
 }
 
 func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {

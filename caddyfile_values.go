@@ -65,6 +65,11 @@ func unmarshalCount(d *caddyfile.Dispenser, into *int) error {
 	if err := unmarshalArg(d, &arg); err != nil {
 		return err
 	}
+	return parseCount(d, option, arg, into)
+}
+
+// parseCount reads a number, at least 1, from an argument.
+func parseCount(d *caddyfile.Dispenser, option, arg string, into *int) error {
 	n, err := strconv.Atoi(arg)
 	if err != nil {
 		return d.Errf("%s: %q is not a number", option, arg)

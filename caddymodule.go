@@ -50,6 +50,9 @@ type Handler struct {
 	// ends the response with the error event_too_large. Default: 1 MiB.
 	MaxEvent int64 `json:"max_event,omitempty"`
 
+	// How many generations may run at a time. Default: no bound.
+	MaxStreams *MaxStreams `json:"max_streams,omitempty"`
+
 	// How long things may take.
 	Timeouts *Timeouts `json:"timeouts,omitempty"`
 
@@ -78,6 +81,7 @@ type Handler struct {
 
 	logger       *zap.Logger
 	app          *App
+	admission    *admission
 	reasoning    bool
 	toolCalls    bool
 	limits       timeouts.Limits
@@ -141,7 +145,18 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app = app.(*App)
-	return nil
+	if h.MaxStreams != nil {
+		h.admission, err = newAdmission(ctx, h.app, h.MaxStreams)
+	}
+	return err
+}
+
+// Cleanup releases what the handler shares with others.
+func (h *Handler) Cleanup() error {
+	if h.admission == nil || h.admission.limiter == nil {
+		return nil
+	}
+	return h.admission.release()
 }
 
 // Validate makes sure that the configuration can work.
@@ -165,6 +180,11 @@ func (h *Handler) Validate() error {
 	}
 	if err := h.Timeouts.validate(); err != nil {
 		return err
+	}
+	if h.MaxStreams != nil {
+		if err := h.MaxStreams.validate(); err != nil {
+			return err
+		}
 	}
 	if h.Resume != nil {
 		if err := h.Resume.validate(); err != nil {
@@ -249,20 +269,23 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		refuse(w, emit.DialectText, err, "")
 		return nil
 	}
-	if dialect == emit.DialectPassthrough {
-		return h.serveAttached(w, r, next, dialect)
-	}
-	if h.Resume != nil {
-		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if h.Resume != nil && dialect != emit.DialectPassthrough {
 		if as, ok := h.Resume.access(repl); ok {
 			return h.serveResumable(w, r, next, dialect, as)
 		}
 	}
-	if isOwnEventID(r) {
+	if dialect != emit.DialectPassthrough && isOwnEventID(r) {
 		refuse(w, dialect, refusal(fanout.ErrExpired), "")
 		return nil
 	}
-	if h.pace.policy == slowDrop || h.pace.policy == slowDisconnect {
+	h.admission.prepareToWait(r)
+	leave, admitErr := h.admission.enter(r.Context(), repl)
+	if admitErr != nil {
+		return refuseWith(w, dialect, admitErr)
+	}
+	defer leave()
+	if dialect != emit.DialectPassthrough && (h.pace.policy == slowDrop || h.pace.policy == slowDisconnect) {
 		return h.serveTied(w, r, next, dialect)
 	}
 	return h.serveAttached(w, r, next, dialect)
@@ -291,5 +314,6 @@ func (h *Handler) dialect(r *http.Request) (string, *provider.Error) {
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
 	_ caddy.Validator             = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

@@ -18,6 +18,7 @@ import (
 // response, by attaching to the one of the same idempotency key, or with a new
 // one, which does not belong to this client.
 func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string, as fanout.Access) error {
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	body, err := readBody(r, h.Resume.MaxBody)
 	if err != nil {
 		return refuseWith(w, dialect, err)
@@ -30,7 +31,7 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 		Access:  as,
 		Dialect: dialect,
 		Call:    h.Resume.call(r, as, body),
-		Channel: h.channel(r),
+		Channel: repl.ReplaceAll(h.Resume.Channel, ""),
 		Keep:    time.Duration(h.Resume.Keep),
 		Grace:   time.Duration(h.Resume.Grace),
 		MaxSize: int(h.Resume.MaxSize),
@@ -45,25 +46,33 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 	case found:
 		return h.follow(w, r, response, 0)
 	}
-	return h.begin(w, r, next, upstreamCall{upstream{ctx, cancel}, response, body})
+	leave, err := h.admission.enter(r.Context(), repl)
+	if err != nil {
+		// who has attached to it meanwhile must not wait for ever
+		response.End(rejected(err))
+		response.Discard()
+		cancel(err)
+		return refuseWith(w, dialect, err)
+	}
+	return h.begin(w, r, next, upstreamCall{upstream{ctx, cancel}, response, body, leave})
 }
 
 // refuseWith answers with an error of ours, and leaves every other to Caddy.
 func refuseWith(w http.ResponseWriter, dialect string, err error) error {
 	var own *provider.Error
-	if errors.As(err, &own) {
+	var away *turnedAway
+	switch {
+	case errors.As(err, &away):
+		setRetryAfter(w.Header(), away.retryAfter)
+		refuse(w, dialect, away.answer, "")
+	case errors.As(err, &own):
 		refuse(w, dialect, own, "")
-		return nil
+	case errors.Is(err, errClientGone):
+		w.WriteHeader(statusClientClosedRequest)
+	default:
+		return err
 	}
-	return err
-}
-
-// channel returns the channel of a request, empty for none.
-func (h *Handler) channel(r *http.Request) string {
-	if h.Resume.Channel == "" {
-		return ""
-	}
-	return r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).ReplaceAll(h.Resume.Channel, "")
+	return nil
 }
 
 // upstreamCall is what a detached producer is started with.
@@ -71,6 +80,7 @@ type upstreamCall struct {
 	upstream
 	response *fanout.Response
 	body     []byte
+	leave    func() // gives the place back
 }
 
 // begin produces a response in a goroutine of its own, and lets the client who
@@ -79,6 +89,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	response := call.response
 	c, err := h.newFollower(w, r, response, 0)
 	if err != nil {
+		call.leave()
 		response.Discard()
 		call.cancel(err)
 		return caddyhttp.Error(http.StatusInternalServerError, err)
@@ -100,6 +111,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	}
 	up := detach(call.ctx, r, p, call.body)
 	h.app.shared.running.Go(func() {
+		defer call.leave()
 		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
 		if p.phase != finished {

@@ -55,6 +55,15 @@ func errorObject(body []byte) []byte {
 	return append(jsontext.Append([]byte(`{"message":"`), string(body)), `"}`...)
 }
 
+// rejected is the terminal event of a response that got no place.
+func rejected(err error) *provider.Event {
+	var away *turnedAway
+	if errors.As(err, &away) {
+		return &provider.Event{Kind: provider.Failed, Err: away.answer}
+	}
+	return cancelled
+}
+
 // causeTerminal returns the terminal event that goes with the cause for which
 // we have cancelled an upstream call; nil where we have not.
 func causeTerminal(ctx context.Context) *provider.Event {

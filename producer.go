@@ -263,6 +263,10 @@ func (p *producer) end(terminal *provider.Event) {
 	ev := *terminal
 	p.log.End(&ev)
 	p.phase = finished
+	if ev.Kind == provider.Failed {
+		p.cancel(errLingered) // whatever it still says, nobody wants it
+		return
+	}
 	p.linger = time.AfterFunc(lingerTime, func() { p.cancel(errLingered) })
 }
 
