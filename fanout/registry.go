@@ -132,6 +132,9 @@ func (reg *Registry) Len() (active, done int) {
 func (reg *Registry) Destruct() error {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	for e := reg.ended.Front(); e != nil; e = reg.ended.Front() {
+		reg.remove(e.Value.(*Response))
+	}
 	for _, r := range reg.responses {
 		if r.stage == running {
 			reg.unlist(r)
@@ -173,8 +176,13 @@ func (reg *Registry) expire(r *Response) {
 }
 
 // forget drops the log of a kept response, and remembers its id for as long
-// again.
+// again, where that is known.
 func (reg *Registry) forget(r *Response) {
+	if reg.responses[r.id] != r {
+		r.drop()
+		reg.remove(r)
+		return
+	}
 	reg.release(r)
 	r.stage = expired
 	r.overdue = false
