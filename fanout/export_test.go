@@ -15,8 +15,8 @@ const (
 
 // Holdings is what a Registry holds.
 type Holdings struct {
-	Responses, Calls, Channels, Timers int
-	Total                              int // bytes of all logs
+	Responses, Kept, Calls, Channels, Timers int
+	Total                                    int // bytes of all logs
 }
 
 // Holdings counts what is in the maps of the registry, and the timers of it.
@@ -28,7 +28,13 @@ func (reg *Registry) Holdings() Holdings {
 		Total: reg.total,
 	}
 	for _, r := range reg.responses {
-		if r.timer != nil {
+		if r.timer != nil && r.stage != kept {
+			h.Timers++
+		}
+	}
+	for e := reg.ended.Front(); e != nil; e = e.Next() {
+		h.Kept++
+		if e.Value.(*Response).timer != nil {
 			h.Timers++
 		}
 	}

@@ -266,11 +266,17 @@ func TestDestructForgetsButLetsReadersGoOn(t *testing.T) {
 		expired.End(done)
 		after(time.Second)
 
+		s = spec()
+		s.Channel = "chat"
+		discarded := begin(t, reg, s)
+		discarded.Publish()
+		discarded.Discard()
+
 		if err := reg.Destruct(); err != nil {
 			t.Fatal(err)
 		}
 		wantNothing(t, reg)
-		for _, r := range []*fanout.Response{read, unread, ended, expired} {
+		for _, r := range []*fanout.Response{read, unread, ended, expired, discarded} {
 			wantFind(t, reg, r, fanout.ErrUnknown)
 		}
 		add(t, read, "a")
