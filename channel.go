@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net/http"
 
+	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 )
@@ -14,7 +15,7 @@ func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Acce
 	frames := r.URL.Query().Get("follow") == "1"
 	sub, err := c.handler.app.shared.registry.Subscribe(name, as, frames, lastEventID(r))
 	if err != nil {
-		return refuseWith(w, emit.DialectText, refusal(err))
+		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	defer sub.Close()
 	follower := &channelFollower{
@@ -25,15 +26,19 @@ func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Acce
 	}
 	defer c.handler.watchClient(&follower.client)()
 	follower.watch.EnableHeartbeat()
+	follower.drain = c.handler.drain
+	defer c.handler.join(&follower.client, drain.Always, func() {}).Leave()
 	if err := follower.open(); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	for {
 		changed := sub.Changed()
 		if err := follower.catchUp(); err != nil {
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) // one who comes back is told why
 		}
 		select {
+		case <-follower.member.Away():
+			return follower.sendAway()
 		case <-changed:
 		case <-r.Context().Done():
 			panic(http.ErrAbortHandler)
@@ -59,7 +64,7 @@ func (*channelHeader) Header(h http.Header) { emit.NewChannel().Header(h) }
 func (f *channelFollower) catchUp() error {
 	items := f.sub.Read()
 	if len(items) == 0 {
-		return nil
+		return f.sub.Err()
 	}
 	var forgotten error
 	err := f.write(func(bw *bufio.Writer) bool {
@@ -83,8 +88,7 @@ func (f *channelFollower) encode(bw *bufio.Writer, item *fanout.Item) error {
 	case item.Started:
 		f.encoder.Started(bw, f.had(item, 0), id, item.Response.Started)
 	case item.Ended:
-		_, terminal := item.Response.Head()
-		f.encoder.Ended(bw, f.had(item, 0), id, string(fanout.StatusOf(terminal)), item.Response.Model())
+		f.encoder.Ended(bw, f.had(item, 0), id, string(fanout.StatusOf(item.Terminal)), item.Response.Model())
 	case item.Events.Skipped > 0:
 		return fanout.ErrForgotten // never a silent gap
 	default:
@@ -92,6 +96,18 @@ func (f *channelFollower) encode(bw *bufio.Writer, item *fanout.Item) error {
 		for index, ev, ok := item.Events.Next(merge); ok; index, ev, ok = item.Events.Next(merge) {
 			f.encoder.Encode(bw, f.had(item, index), id, &ev)
 		}
+	}
+	return nil
+}
+
+// sendAway tells the client to come back.
+func (f *channelFollower) sendAway() error {
+	err := f.write(func(bw *bufio.Writer) bool {
+		f.encoder.Reconnect(bw, f.sub.Position(), f.drain.Retry(), string(f.drain.Reason()))
+		return true
+	})
+	if err != nil {
+		panic(http.ErrAbortHandler)
 	}
 	return nil
 }

@@ -40,12 +40,15 @@ type Control struct {
 	// As for the handler.
 	SlowClient string `json:"slow_client,omitempty"`
 
+	// As for the handler.
+	Drain *Drain `json:"drain,omitempty"`
+
 	handler *Handler
 }
 
 // control returns the control endpoints of a handler.
 func (h *Handler) control() *Control {
-	return &Control{Resume: h.Resume, Timeouts: h.Timeouts, Buffer: h.Buffer, SlowClient: h.SlowClient}
+	return &Control{Resume: h.Resume, Timeouts: h.Timeouts, Buffer: h.Buffer, SlowClient: h.SlowClient, Drain: h.Drain}
 }
 
 // CaddyModule returns the Caddy module information.
@@ -61,27 +64,30 @@ func (c *Control) Provision(ctx caddy.Context) error {
 	if c.Resume == nil {
 		c.Resume = new(Resume)
 	}
-	c.handler = &Handler{Resume: c.Resume, Timeouts: c.Timeouts, Buffer: c.Buffer, SlowClient: c.SlowClient}
+	c.handler = &Handler{Resume: c.Resume, Timeouts: c.Timeouts, Buffer: c.Buffer, SlowClient: c.SlowClient, Drain: c.Drain}
 	return c.handler.Provision(ctx)
 }
 
 // Validate makes sure that the configuration can work.
 func (c *Control) Validate() error { return c.handler.Validate() }
 
+// Cleanup releases what the handler shares with others.
+func (c *Control) Cleanup() error { return c.handler.Cleanup() }
+
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	path, ok := strings.CutPrefix(r.URL.Path, c.Resume.Prefix)
-	if !ok || r.Method == http.MethodOptions {
-		return next.ServeHTTP(w, r)
-	}
-	kind, name, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	path, _ := strings.CutPrefix(r.URL.Path, c.Resume.Prefix+"/")
+	kind, name, _ := strings.Cut(path, "/")
 	serve, known := endpoints[endpoint{r.Method, kind, name != ""}]
-	if !known {
+	if !known || len(path) == len(r.URL.Path) {
 		return next.ServeHTTP(w, r)
 	}
 	return c.handler.admitted(w, r, func() error {
 		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-		as, _ := c.Resume.access(repl)
+		as, ok := c.Resume.access(repl)
+		if !ok {
+			return refuseWith(w, r, emit.DialectText, refusal(fanout.ErrUnknown)) // to nobody nothing belongs
+		}
 		w.Header().Set("Cache-Control", "no-store")
 		return serve(c, w, r, as, name)
 	})
@@ -107,10 +113,14 @@ var endpoints = map[endpoint]func(c *Control, w http.ResponseWriter, r *http.Req
 func (c *Control) follow(w http.ResponseWriter, r *http.Request, as fanout.Access, id string) error {
 	response, err := c.handler.app.shared.registry.Find(id, as)
 	if err != nil {
-		return refuseWith(w, emit.DialectText, refusal(err))
+		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	if acceptsJSON(r) {
-		return writeJSON(w, http.StatusOK, snapshotOf(response))
+		shot, err := snapshotOf(response)
+		if err != nil {
+			return refuseWith(w, r, response.Dialect, refusal(err))
+		}
+		return writeJSON(w, http.StatusOK, shot)
 	}
 	index := 0
 	if eventID := lastEventID(r); eventID != "" {
@@ -120,7 +130,7 @@ func (c *Control) follow(w http.ResponseWriter, r *http.Request, as fanout.Acces
 			err = fanout.ErrBadCursor
 		}
 		if err != nil {
-			return refuseWith(w, response.Dialect, refusal(err))
+			return refuseWith(w, r, response.Dialect, refusal(err))
 		}
 	}
 	return c.handler.follow(w, r, response, index)
@@ -139,7 +149,7 @@ func lastEventID(r *http.Request) string {
 func (c *Control) cancel(w http.ResponseWriter, r *http.Request, as fanout.Access, id string) error {
 	response, err := c.handler.app.shared.registry.Find(id, as)
 	if err != nil {
-		return refuseWith(w, emit.DialectText, refusal(err))
+		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	return writeJSON(w, http.StatusOK, cancelResponse(response))
 }
@@ -150,7 +160,7 @@ func (c *Control) cancelKey(w http.ResponseWriter, r *http.Request, as fanout.Ac
 	key := r.URL.Query().Get("idempotency_key")
 	responses := c.handler.app.shared.registry.FindKey(callKey(r, as, key))
 	if key == "" || len(responses) == 0 {
-		return refuseWith(w, emit.DialectText, refusal(fanout.ErrUnknown))
+		return refuseWith(w, r, emit.DialectText, refusal(fanout.ErrUnknown))
 	}
 	list := make([]cancellation, 0, len(responses))
 	for _, response := range responses {
@@ -201,5 +211,6 @@ func startedAt(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.
 var (
 	_ caddy.Provisioner           = (*Control)(nil)
 	_ caddy.Validator             = (*Control)(nil)
+	_ caddy.CleanerUpper          = (*Control)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Control)(nil)
 )

@@ -20,6 +20,7 @@ type snapshot struct {
 	ToolCalls   []*snapshotCall       `json:"tool_calls,omitempty"`
 	LastEventID string                `json:"last_event_id"`
 	Finish      provider.FinishReason `json:"finish_reason,omitempty"`
+	Provider    string                `json:"provider_finish_reason,omitempty"`
 	Usage       *snapshotUsage        `json:"usage,omitempty"`
 	Error       *snapshotError        `json:"error,omitempty"`
 }
@@ -50,8 +51,13 @@ func (e escaped) MarshalJSON() ([]byte, error) {
 	return append(append([]byte{'"'}, e...), '"'), nil
 }
 
-// snapshotOf reads what a response has come to, of its choice 0.
-func snapshotOf(response *fanout.Response) *snapshot {
+// snapshotOf reads what a response has come to, of its choice 0. The error is
+// that of a response which has just expired.
+func snapshotOf(response *fanout.Response) (*snapshot, error) {
+	cursor, err := response.Open(0)
+	if err != nil {
+		return nil, err
+	}
 	s := &snapshot{
 		ResponseID: response.ID(),
 		Status:     fanout.InProgress,
@@ -59,16 +65,16 @@ func snapshotOf(response *fanout.Response) *snapshot {
 		Model:      response.Model(),
 	}
 	last := 0
-	cursor, err := response.Open(0)
-	if err == nil {
-		batch := cursor.Read()
-		for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
-			last = index
-			s.add(&ev)
-		}
+	batch := cursor.Read()
+	if batch.Skipped > 0 {
+		return nil, fanout.ErrExpired
+	}
+	for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
+		last = index
+		s.add(&ev)
 	}
 	s.LastEventID = response.ID() + ":" + strconv.Itoa(last)
-	return s
+	return s, nil
 }
 
 func (s *snapshot) add(ev *provider.Event) {
@@ -91,7 +97,10 @@ func (s *snapshot) add(ev *provider.Event) {
 	case provider.Done:
 		s.Status = fanout.StatusOf(ev)
 		s.Finish = ev.Result.Finish
-		if u := ev.Result.Usage; u != nil {
+		if ev.Result.ProviderFinish != string(s.Finish) {
+			s.Provider = ev.Result.ProviderFinish
+		}
+		if u := ev.Result.Usage; u != nil && (u.Input >= 0 || u.Output >= 0) {
 			s.Usage = &snapshotUsage{tokens(u.Input), tokens(u.Output)}
 		}
 	case provider.Failed:
