@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/limit"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
@@ -190,19 +190,6 @@ func (a *admission) refusal(code provider.Code, err error, key string) error {
 	return &turnedAway{
 		answer:     &provider.Error{Code: code, Status: status, Message: message},
 		retryAfter: a.limiter.RetryAfter(key),
+		reason:     string(drain.Exit),
 	}
-}
-
-// turnedAway is the error of a request that may come again later.
-type turnedAway struct {
-	answer     *provider.Error
-	retryAfter time.Duration
-}
-
-// Error implements the error interface.
-func (t *turnedAway) Error() string { return t.answer.Error() }
-
-// setRetryAfter sets the header field, in whole seconds.
-func setRetryAfter(h http.Header, d time.Duration) {
-	h.Set("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
 }

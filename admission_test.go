@@ -194,7 +194,7 @@ func TestPlacesAreAlwaysGivenBack(t *testing.T) {
 		},
 	}
 	names := keys(ends)
-	for mode, options := range map[string]string{"attached": "", "resumable": "resume /llm {\ngrace 5100ms\n}\n", "tied": "slow_client disconnect\n"} {
+	for mode, options := range map[string]string{"attached": "", "resumable": "resume /llm {\ngrace 100ms\n}\n" + quickDrain, "tied": "slow_client disconnect\n"} {
 		t.Run(mode, func(t *testing.T) {
 			g := newGate()
 			c, _ := serve(t, fmt.Sprintf("%smax_streams all %d {\nqueue %d 10s\n}\ntimeouts {\nfirst_token 40ms\nbetween_tokens 40ms\n}", options, places, workers), func(w http.ResponseWriter, r *http.Request) {

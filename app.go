@@ -3,11 +3,13 @@ package llmstream
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 func init() {
@@ -26,7 +28,9 @@ type App struct {
 	// it the responses that ended first expire. Default: no bound.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
+	ctx    caddy.Context
 	shared *shared
+	grace  time.Duration // Caddy's grace_period; 0 where there is none
 
 	places     map[string]int // how many limits without a name are alike
 	admissions map[string]*admission
@@ -41,7 +45,8 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision sets up the app.
-func (a *App) Provision(caddy.Context) (err error) {
+func (a *App) Provision(ctx caddy.Context) (err error) {
+	a.ctx = ctx
 	a.places = make(map[string]int)
 	a.admissions = make(map[string]*admission)
 	a.shared, err = acquireShared()
@@ -62,6 +67,11 @@ func (a *App) Validate() error {
 // Start applies the settings to what outlives a configuration.
 func (a *App) Start() error {
 	a.shared.registry.Limit(int(a.MaxMemory))
+	if app, err := a.ctx.AppIfConfigured("http"); err == nil {
+		if http, ok := app.(*caddyhttp.App); ok {
+			a.grace = time.Duration(http.GracePeriod)
+		}
+	}
 	for _, admission := range a.admissions {
 		admission.limiter.Configure(admission.config)
 	}

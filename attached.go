@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
@@ -27,6 +28,7 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
+	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, attached{c, stream})
 	p.watch = h.newWatch(cancel, c)
 	defer p.watch.StopAndWait()
@@ -53,6 +55,7 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	defer h.watchClient(c)()
 	hand := newHandover(c, c.expect)
 	ctx, cancel := context.WithCancelCause(r.Context())
+	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, hand)
 	p.watch = h.newWatch(cancel, nil)
 	defer p.watch.StopAndWait()
@@ -112,7 +115,7 @@ func (p *producer) awaitStream() {
 
 // newClient returns a client of a response, who has no place in its log yet.
 func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) (*client, error) {
-	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout}
+	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout, drain: h.drain}
 	if dialect != emit.DialectPassthrough {
 		var err error
 		if c.encoder, err = emit.New(dialect, emit.Options{ResponseID: id}); err != nil {

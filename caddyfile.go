@@ -88,6 +88,12 @@ func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
 //			scope    <placeholder>
 //			max_body <size>
 //		}
+//		drain {
+//			deadline  <duration>
+//			spread    <duration>
+//			retry     <duration>
+//			on_reload reconnect | off
+//		}
 //	}
 //
 // Every option may be left out. Sizes are bytes or have a unit, such as 1MiB.
@@ -105,6 +111,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"buffer":      func() error { return unmarshalCount(d, &h.Buffer) },
 		"slow_client": func() error { return unmarshalArg(d, &h.SlowClient) },
 		"max_event":   func() error { return unmarshalSize(d, &h.MaxEvent) },
+		"drain":       func() error { return h.unmarshalDrain(d) },
 		"resume":      func() error { return h.unmarshalResume(d) },
 	})
 }
@@ -170,6 +177,20 @@ func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
 		"between_tokens": func() error { return unmarshalTimeout(d, &h.Timeouts.BetweenTokens) },
 		"total":          func() error { return unmarshalTimeout(d, &h.Timeouts.Total) },
 		"write":          func() error { return unmarshalTimeout(d, &h.Timeouts.Write) },
+	})
+}
+
+func (h *Handler) unmarshalDrain(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	dr := new(Drain)
+	h.Drain = dr
+	return unmarshalBlock(d, 1, map[string]func() error{
+		"deadline":  func() error { return unmarshalDuration(d, &dr.Deadline) },
+		"spread":    func() error { return unmarshalDuration(d, &dr.Spread) },
+		"retry":     func() error { return unmarshalDuration(d, &dr.Retry) },
+		"on_reload": func() error { return unmarshalArg(d, &dr.OnReload) },
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
@@ -79,9 +80,14 @@ type Handler struct {
 	// Default: a response belongs to the client who asked for it.
 	Resume *Resume `json:"resume,omitempty"`
 
+	// How clients are treated when the configuration is replaced and when the
+	// process exits.
+	Drain *Drain `json:"drain,omitempty"`
+
 	logger       *zap.Logger
 	app          *App
 	admission    *admission
+	drain        *drainer
 	reasoning    bool
 	toolCalls    bool
 	limits       timeouts.Limits
@@ -90,11 +96,8 @@ type Handler struct {
 	pace         pace
 }
 
-// The defaults of the handler.
-const (
-	defaultBuffer = 64
-	defaultRetry  = 2 * time.Second
-)
+// defaultBuffer is how many events a client may lag.
+const defaultBuffer = 64
 
 // The values of include.
 const (
@@ -132,7 +135,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.pace = pace{policy: h.SlowClient, events: h.Buffer}
 	if h.Resume != nil {
 		h.Resume.provision()
-		h.pace.retry = defaultRetry
+		h.pace.resumable = true
+	}
+	if h.Drain == nil {
+		h.Drain = new(Drain)
 	}
 	if h.pace.policy == "" {
 		h.pace.policy = slowBlock
@@ -146,13 +152,19 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.app = app.(*App)
 	if h.MaxStreams != nil {
-		h.admission, err = newAdmission(ctx, h.app, h.MaxStreams)
+		if h.admission, err = newAdmission(ctx, h.app, h.MaxStreams); err != nil {
+			return err
+		}
 	}
-	return err
+	h.drain = newDrainer(ctx, h.app, h.Drain)
+	return nil
 }
 
 // Cleanup releases what the handler shares with others.
 func (h *Handler) Cleanup() error {
+	if h.drain != nil {
+		h.drain.cleanup()
+	}
 	if h.admission == nil || h.admission.limiter == nil {
 		return nil
 	}
@@ -181,6 +193,9 @@ func (h *Handler) Validate() error {
 	if err := h.Timeouts.validate(); err != nil {
 		return err
 	}
+	if err := h.Drain.validate(); err != nil {
+		return err
+	}
 	if h.MaxStreams != nil {
 		if err := h.MaxStreams.validate(); err != nil {
 			return err
@@ -189,6 +204,11 @@ func (h *Handler) Validate() error {
 	if h.Resume != nil {
 		if err := h.Resume.validate(); err != nil {
 			return err
+		}
+		config := h.Drain.config()
+		if away := config.Spread + 2*config.Retry; time.Duration(h.Resume.Grace) <= away {
+			return fmt.Errorf("grace: must be longer than drain spread + 2 × retry (%v), in which clients come back, not %v",
+				away, time.Duration(h.Resume.Grace))
 		}
 	}
 	return h.validateSlowClient()
@@ -250,13 +270,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // admitted serves a client, where there are not too many already.
-func (h *Handler) admitted(w http.ResponseWriter, _ *http.Request, serve func() error) error {
+func (h *Handler) admitted(w http.ResponseWriter, r *http.Request, serve func() error) error {
+	if h.drain.Reason() == drain.Exit {
+		return refuseWith(w, r, emit.DialectText, h.drain.turnAway())
+	}
 	if !h.app.enter() {
-		w.Header().Set("Retry-After", "1")
-		refuse(w, emit.DialectText, &provider.Error{
-			Code: codeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
-		}, "")
-		return nil
+		return refuseWith(w, r, emit.DialectText, tooManyClients)
 	}
 	defer h.app.leave()
 	return serve()
@@ -282,7 +301,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	h.admission.prepareToWait(r)
 	leave, admitErr := h.admission.enter(r.Context(), repl)
 	if admitErr != nil {
-		return refuseWith(w, dialect, admitErr)
+		return refuseWith(w, r, dialect, admitErr)
 	}
 	defer leave()
 	if dialect != emit.DialectPassthrough && (h.pace.policy == slowDrop || h.pace.policy == slowDisconnect) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
@@ -24,6 +25,10 @@ type client struct {
 	cursor       *fanout.Cursor
 	encoder      emit.Encoder
 	writeTimeout time.Duration // of one write without progress; 0 is none
+
+	drain  *drainer
+	member *drain.Member // of those who are drained together
+	asked  bool          // the request asks for a stream
 
 	// watch beats when the client has heard nothing for long. It is nil where
 	// a producer's does that.
@@ -120,7 +125,7 @@ func (c *client) encode(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool 
 		c.encoder.Encode(bw, index, &c.event)
 		c.cursor.Advance(index)
 		if c.ended = ev.Kind.IsTerminal(); c.ended {
-			c.aborts = emit.Aborts(c.encoder, &c.event)
+			c.aborts = emit.Aborts(c.encoder, &c.event) || ev.Err == drained.Err
 		}
 	}
 }

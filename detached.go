@@ -2,7 +2,6 @@ package llmstream
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -21,7 +20,7 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	body, err := readBody(r, h.Resume.MaxBody)
 	if err != nil {
-		return refuseWith(w, dialect, err)
+		return refuseWith(w, r, dialect, err)
 	}
 	if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
 		return h.resumeResponse(w, r, as, lastID)
@@ -42,7 +41,7 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 	}
 	switch {
 	case err != nil:
-		return refuseWith(w, dialect, refusal(err))
+		return refuseWith(w, r, dialect, refusal(err))
 	case found:
 		return h.follow(w, r, response, 0)
 	}
@@ -52,27 +51,9 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 		response.End(rejected(err))
 		response.Discard()
 		cancel(err)
-		return refuseWith(w, dialect, err)
+		return refuseWith(w, r, dialect, err)
 	}
 	return h.begin(w, r, next, upstreamCall{upstream{ctx, cancel}, response, body, leave})
-}
-
-// refuseWith answers with an error of ours, and leaves every other to Caddy.
-func refuseWith(w http.ResponseWriter, dialect string, err error) error {
-	var own *provider.Error
-	var away *turnedAway
-	switch {
-	case errors.As(err, &away):
-		setRetryAfter(w.Header(), away.retryAfter)
-		refuse(w, dialect, away.answer, "")
-	case errors.As(err, &own):
-		refuse(w, dialect, own, "")
-	case errors.Is(err, errClientGone):
-		w.WriteHeader(statusClientClosedRequest)
-	default:
-		return err
-	}
-	return nil
 }
 
 // upstreamCall is what a detached producer is started with.
@@ -96,6 +77,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	}
 	defer response.Leave()
 	defer h.watchClient(c)()
+	defer h.joinResponse(c, response).Leave()
 	hand := newHandover(c, func(status int, header http.Header) {
 		response.Describe(header, "", "")
 		response.Publish()
@@ -108,6 +90,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		response.Publish() // as early as can be: other devices wait for it
 		p.awaitStream()
 		c.watch.EnableHeartbeat()
+		c.asked = true
 	}
 	up := detach(call.ctx, r, p, call.body)
 	h.app.shared.running.Go(func() {
@@ -147,6 +130,10 @@ func (p *producer) produce(next caddyhttp.Handler, up *http.Request) (end outcom
 // response is a stream.
 func (c *client) attend(r *http.Request, hand *handover, p pace) error {
 	defer close(hand.gone)
+	var away <-chan struct{}
+	if c.asked { // else nobody knows whether there will be a stream to come back to
+		away = c.member.Away()
+	}
 	for {
 		select {
 		case call := <-hand.calls:
@@ -158,6 +145,8 @@ func (c *client) attend(r *http.Request, hand *handover, p pace) error {
 			return c.follow(r, p)
 		case <-c.cursor.Changed():
 			return c.follow(r, p)
+		case <-away:
+			return c.sendAway()
 		case <-r.Context().Done():
 			panic(http.ErrAbortHandler)
 		}

@@ -72,6 +72,8 @@ func causeTerminal(ctx context.Context) *provider.Event {
 		return cancelled
 	case errors.Is(cause, fanout.ErrTooLarge):
 		return tooLarge
+	case errors.Is(cause, errDraining):
+		return drained
 	default:
 		return timeoutTerminal(cause)
 	}

@@ -1,8 +1,11 @@
 package llmstream
 
 import (
+	"bufio"
 	"errors"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -45,6 +48,58 @@ func refusal(err error) *provider.Error {
 			Message: "there is no such response",
 		}
 	}
+}
+
+// turnedAway is the error of a request that may come again later.
+type turnedAway struct {
+	answer     *provider.Error
+	retryAfter time.Duration
+	reason     string // of a reconnect frame
+}
+
+// Error implements the error interface.
+func (t *turnedAway) Error() string { return t.answer.Error() }
+
+// tooManyClients turns a request away because of max_clients.
+var tooManyClients = &turnedAway{
+	answer: &provider.Error{
+		Code: codeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
+	},
+	retryAfter: time.Second,
+	reason:     "busy",
+}
+
+// refuseWith answers with an error of ours, and leaves every other to Caddy.
+func refuseWith(w http.ResponseWriter, r *http.Request, dialect string, err error) error {
+	var own *provider.Error
+	var away *turnedAway
+	switch {
+	case errors.As(err, &away):
+		away.write(w, r, dialect)
+	case errors.As(err, &own):
+		refuse(w, dialect, own, "")
+	case errors.Is(err, errClientGone):
+		w.WriteHeader(statusClientClosedRequest)
+	default:
+		return err
+	}
+	return nil
+}
+
+// write answers the request. An EventSource takes every status but 200 for
+// final, so it is told to reconnect where the server is to blame.
+func (t *turnedAway) write(w http.ResponseWriter, r *http.Request, dialect string) {
+	if t.answer.Status == http.StatusServiceUnavailable && r.Method == http.MethodGet && acceptsEventStream(r) {
+		channel := emit.NewChannel()
+		channel.Header(w.Header())
+		w.WriteHeader(http.StatusOK)
+		bw := bufio.NewWriter(w)
+		channel.Reconnect(bw, r.Header.Get("Last-Event-ID"), t.retryAfter, t.reason)
+		_ = bw.Flush()
+		return
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(int((t.retryAfter+time.Second-1)/time.Second)))
+	refuse(w, dialect, t.answer, "")
 }
 
 // refuse answers a request with an error of ours: a status and a JSON body in

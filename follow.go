@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -14,11 +13,11 @@ import (
 func (h *Handler) resumeResponse(w http.ResponseWriter, r *http.Request, as fanout.Access, eventID string) error {
 	id, index, err := fanout.ParseEventID(eventID)
 	if err != nil {
-		return refuseWith(w, emit.DialectText, refusal(err))
+		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	response, err := h.app.shared.registry.Find(id, as)
 	if err != nil {
-		return refuseWith(w, emit.DialectText, refusal(err))
+		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	return h.follow(w, r, response, index)
 }
@@ -29,7 +28,7 @@ func (h *Handler) resumeResponse(w http.ResponseWriter, r *http.Request, as fano
 func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanout.Response, index int) error {
 	c, err := h.newFollower(w, r, response, index)
 	if err != nil {
-		return refuseWith(w, response.Dialect, refusal(err))
+		return refuseWith(w, r, response.Dialect, refusal(err))
 	}
 	defer response.Leave()
 	if c.cursor.Ended() {
@@ -37,6 +36,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanou
 		return nil
 	}
 	defer h.watchClient(c)()
+	defer h.joinResponse(c, response).Leave()
 	c.watch.EnableHeartbeat()
 	c.replaying = true
 	if err := c.open(); err != nil {
@@ -71,6 +71,8 @@ func (c *client) follow(r *http.Request, p pace) error {
 		}
 		select {
 		case <-c.cursor.Changed():
+		case <-c.member.Away():
+			return c.sendAway()
 		case <-r.Context().Done():
 			panic(http.ErrAbortHandler)
 		}
@@ -80,8 +82,9 @@ func (c *client) follow(r *http.Request, p pace) error {
 // pace is what is done about a client who takes less than the model produces.
 type pace struct {
 	policy string
-	events int           // how many events a client may lag
-	retry  time.Duration // when one who is disconnected may come back; 0: he can not
+	events int // how many events a client may lag
+	// resumable says that one who is disconnected can come back.
+	resumable bool
 }
 
 // The values of slow_client.
@@ -139,16 +142,33 @@ func (c *client) skip(batch *fanout.Batch) error {
 // disconnect sends a slow client away, with a reconnect frame where he can
 // come back.
 func (c *client) disconnect(p pace) error {
-	text, ok := c.encoder.(*emit.Text)
-	if !ok || p.retry == 0 {
+	if !p.resumable || !c.reconnect(reasonSlowClient) {
 		return errSlowClient
 	}
+	return c.err
+}
+
+// sendAway tells the client to come back, at a reload and at exit.
+func (c *client) sendAway() error {
+	if !c.reconnect(string(c.drain.Reason())) || c.err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// reconnect tells the client to come back, where its dialect can.
+func (c *client) reconnect(reason string) bool {
+	text, ok := c.encoder.(*emit.Text)
+	if !ok {
+		return false
+	}
 	c.left = true
-	return c.write(func(bw *bufio.Writer) bool {
+	_ = c.write(func(bw *bufio.Writer) bool {
 		c.commit()
-		text.Reconnect(bw, c.cursor.Index(), p.retry, reasonSlowClient)
+		text.Reconnect(bw, c.cursor.Index(), c.drain.Retry(), reason)
 		return true
 	})
+	return true
 }
 
 // errSlowClient ends the connection of a client who takes too little.

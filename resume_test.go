@@ -16,10 +16,14 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
+// quickDrain lets a test have a short grace: it must be longer than clients take
+// to come back.
+const quickDrain = "drain {\nspread 2ms\nretry 1ms\n}\n"
+
 // keep runs Caddy with llm_stream and resume before a backend.
 func keep(t *testing.T, options string, answer http.HandlerFunc) (*rig.Caddy, *rig.Backend) {
 	t.Helper()
-	return serve(t, "resume /llm {\n"+options+"\n}", answer)
+	return serve(t, "resume /llm {\n"+options+"\n}\n"+quickDrain, answer)
 }
 
 // client sends requests to a Caddy.
