@@ -69,8 +69,8 @@ tr -d '\\\n' <README.md | tr -s ' \t' ' ' | grep -qF "curl -sN $url -d '$request
 scripts/ports-free.sh 8080 8081 2019
 start
 echo "curl -sN $url -d '$request'"
-curl -sN "$url" -d "$request" --max-time 60 -D "$dir/headers" -o "$dir/body" ||
-	fail "curl ended with code $?"
+times=$(curl -sN "$url" -d "$request" --max-time 60 -D "$dir/headers" -o "$dir/body" \
+	-w '%{time_starttransfer} %{time_total}') || fail "curl ended with code $?"
 
 head -n 1 "$dir/headers" | grep -q ' 200' || fail "the status is not 200"
 [ "$(header Content-Type)" = "text/event-stream; charset=utf-8" ] || fail "the content type is wrong"
@@ -79,6 +79,8 @@ echo "..."
 tail -n 4 "$dir/body"
 awk -f scripts/frames.awk "$dir/body" || fail "the stream is not as it should be"
 grep -q "^id: $(header X-Response-Id):1\$" "$dir/body" || fail "X-Response-Id is not the id of the frames"
+echo "$times" | awk '{ printf "first byte after %.1f s, last after %.1f s\n", $1, $2; exit $1 > $2 / 2 }' ||
+	fail "the stream was held back and came all at once"
 
 stop
 if grep -E '"level":"(error|panic|fatal)"' "$dir/log"; then
