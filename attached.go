@@ -19,20 +19,20 @@ import (
 // a client that takes no more holds the upstream back.
 func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string) error {
 	stream := fanout.NewStream(fanout.NewID(), 0)
-	c, err := h.newClient(w, r, stream.ID(), dialect)
+	cursor, err := stream.Open(0)
 	if err != nil {
-		return err
-	}
-	if c.cursor, err = stream.Open(0); err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
+	c := h.newClient(w, r, stream.ID(), dialect)
+	c.cursor = cursor
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, attached{c, stream})
 	p.watch = h.newWatch(cancel, c)
+	c.model = p.model
 	defer p.watch.StopAndWait()
-	end := p.settle(p.run(next, h.upstreamRequest(ctx, r, p.awaitStream)))
+	end := p.settle(p.run(next, h.upstreamRequest(ctx, r, c, p.awaitStream)))
 	if p.err != nil {
 		end.aborted = true
 	}
@@ -45,21 +45,21 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string) error {
 	stream := fanout.NewStream(fanout.NewID(), 0)
 	stream.Window(h.Buffer)
-	c, err := h.newClient(w, r, stream.ID(), dialect)
+	cursor, err := stream.Open(0)
 	if err != nil {
-		return err
-	}
-	if c.cursor, err = stream.Open(0); err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
+	c := h.newClient(w, r, stream.ID(), dialect)
+	c.cursor = cursor
 	defer h.watchClient(c)()
 	hand := newHandover(c, c.expect)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, hand)
 	p.watch = h.newWatch(cancel, nil)
+	c.model = p.model
 	defer p.watch.StopAndWait()
-	up := h.upstreamRequest(ctx, r, func() {
+	up := h.upstreamRequest(ctx, r, c, func() {
 		p.awaitStream()
 		c.watch.EnableHeartbeat()
 	})
@@ -114,19 +114,13 @@ func (p *producer) awaitStream() {
 }
 
 // newClient returns a client of a response, who has no place in its log yet.
-func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) (*client, error) {
+func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) *client {
 	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout, drain: h.drain}
-	if dialect != emit.DialectPassthrough {
-		var err error
-		if c.encoder, err = emit.New(dialect, emit.Options{ResponseID: id}); err != nil {
-			return nil, caddyhttp.Error(http.StatusInternalServerError, err)
-		}
-	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// a backend may answer before it has read the whole prompt
 		_ = c.rc.EnableFullDuplex()
 	}
-	return c, nil
+	return c
 }
 
 // conclude ends a client's request after its response: with a status where it
@@ -148,17 +142,19 @@ func (c *client) conclude(end outcome) error {
 // upstreamRequest is the request as the next handlers see it. A stream that
 // comes uncompressed needs no decoding. asked is called once, when it is known
 // that the request asks for a stream.
-func (h *Handler) upstreamRequest(ctx context.Context, r *http.Request, asked func()) *http.Request {
+func (h *Handler) upstreamRequest(ctx context.Context, r *http.Request, c *client, asks func()) *http.Request {
 	up := r.WithContext(ctx)
 	up.Header = maps.Clone(r.Header)
 	up.Header["Accept-Encoding"] = []string{"identity"}
-	switch {
-	case wantsStream(r, unsaid) && !hasSuffix(originalPath(r), streamsUnlessTold):
-		asked()
-	case r.Body != nil && r.Body != http.NoBody:
-		up.Body = &scannedBody{ReadCloser: r.Body, left: maxScan, found: func(said wish) {
-			if wantsStream(r, said) {
-				asked()
+	early := wantsStream(r, unsaid) && !hasSuffix(originalPath(r), streamsUnlessTold)
+	if early {
+		asks()
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		up.Body = &scannedBody{ReadCloser: r.Body, left: maxScan, found: func(said asked) {
+			c.wantUsage.Store(said.usage)
+			if !early && wantsStream(r, said.stream) {
+				asks()
 			}
 		}}
 	}

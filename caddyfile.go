@@ -63,7 +63,7 @@ func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	llm_stream [<matcher>] {
-//		emit        text | passthrough | <placeholder>
+//		emit        text | plain | openai | anthropic | ai-sdk | passthrough | <placeholder>
 //		include     reasoning | tool_calls ...
 //		max_streams [<name>] <n> | off {
 //			queue <length> <duration>

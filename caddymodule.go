@@ -38,7 +38,9 @@ func init() {
 // an HTTP status and not a broken stream.
 type Handler struct {
 	// The dialect that clients get: `text` (server-sent events with text
-	// deltas) or `passthrough` (the backend's own bytes). May be a placeholder;
+	// deltas), `plain` (the text alone), `openai` (chat.completion.chunk),
+	// `anthropic` (message events), `ai-sdk` (the UI message stream of Vercel's
+	// AI SDK) or `passthrough` (the backend's own bytes). May be a placeholder;
 	// an empty value is `text`, and an unknown one is answered with 400.
 	// Default: `text`.
 	Emit string `json:"emit,omitempty"`
@@ -236,7 +238,7 @@ func (h *Handler) validateSlowClient() error {
 }
 
 // dialects are the values of emit.
-var dialects = []string{emit.DialectText, emit.DialectPassthrough}
+var dialects = append(emit.Dialects(), emit.DialectPassthrough)
 
 func knownDialect(name string) bool {
 	return name == "" || slices.Contains(dialects, name)
@@ -248,7 +250,11 @@ func (h *Handler) maxEvent() int { return int(h.MaxEvent) }
 // emits reports whether output of a kind goes into the log of a response in
 // the dialect.
 func (h *Handler) emits(dialect string, kind provider.Kind) bool {
-	if dialect != emit.DialectText {
+	switch dialect {
+	case emit.DialectText:
+	case emit.DialectPlain:
+		return kind == provider.Text || kind == provider.Refusal
+	default:
 		return true
 	}
 	switch kind {
@@ -323,8 +329,11 @@ func (h *Handler) dialect(r *http.Request) (string, *provider.Error) {
 			Message: fmt.Sprintf("unknown dialect %q", name),
 		}
 	}
-	if name == "" {
+	switch {
+	case name == "":
 		name = emit.DialectText
+	case name == emit.DialectOpenAI && isOtherOpenAI(originalPath(r)):
+		name = emit.DialectPassthrough
 	}
 	return name, nil
 }

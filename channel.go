@@ -19,7 +19,7 @@ func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Acce
 	}
 	defer sub.Close()
 	follower := &channelFollower{
-		client:  client{w: w, rc: http.NewResponseController(w), writeTimeout: c.handler.writeTimeout, encoder: new(channelHeader)},
+		client:  client{w: w, rc: http.NewResponseController(w), writeTimeout: c.handler.writeTimeout, dialect: dialectChannel},
 		sub:     sub,
 		encoder: emit.NewChannel(),
 		pace:    c.handler.pace,
@@ -54,11 +54,9 @@ type channelFollower struct {
 	pace    pace
 }
 
-// channelHeader is the header of a channel as what a client commits with.
-type channelHeader struct{ emit.Text }
-
-// Header implements emit.Encoder.
-func (*channelHeader) Header(h http.Header) { emit.NewChannel().Header(h) }
+// dialectChannel is the dialect of channels: text, and every frame names its
+// response.
+const dialectChannel = "channel"
 
 // catchUp writes what the client has not had yet.
 func (f *channelFollower) catchUp() error {

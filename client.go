@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
@@ -23,18 +24,21 @@ type client struct {
 	id           string // of the response
 	dialect      string
 	cursor       *fanout.Cursor
-	encoder      emit.Encoder
+	model        func() string // of the response, once there is output
+	wantUsage    atomic.Bool   // the request asks for the token counts
 	writeTimeout time.Duration // of one write without progress; 0 is none
 
 	drain  *drainer
-	member *drain.Member // of those who are drained together
-	asked  bool          // the request asks for a stream
+	member *drain.Member   // of those who are drained together
+	asked  bool            // the request asks for a stream
+	gone   <-chan struct{} // closed when the response turns out to be none
 
 	// watch beats when the client has heard nothing for long. It is nil where
 	// a producer's does that.
 	watch *timeouts.Watch
 
-	mu        sync.Mutex // whoever holds it may write
+	mu        sync.Mutex   // whoever holds it may write
+	encoder   emit.Encoder // nil before the first frame
 	w         http.ResponseWriter
 	rc        *http.ResponseController
 	header    http.Header // of the upstream's response; nil before it has come
@@ -121,12 +125,23 @@ func (c *client) encode(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool 
 			return false
 		}
 		c.commit()
+		if c.event.Kind == 0 {
+			c.introduce()
+		}
 		c.event = ev
 		c.encoder.Encode(bw, index, &c.event)
 		c.cursor.Advance(index)
 		if c.ended = ev.Kind.IsTerminal(); c.ended {
 			c.aborts = emit.Aborts(c.encoder, &c.event) || ev.Err == drained.Err
 		}
+	}
+}
+
+// introduce tells the encoder what is known once there is a first event. The
+// caller holds mu.
+func (c *client) introduce() {
+	if ms, ok := c.encoder.(emit.ModelSetter); ok && c.model != nil {
+		ms.SetModel(c.model())
 	}
 }
 
@@ -178,8 +193,24 @@ func (c *client) commit() {
 	for _, field := range bodyHeaders {
 		h.Del(field)
 	}
+	c.encoder = newEncoder(c.dialect, emit.Options{ResponseID: c.id, IncludeUsage: c.wantUsage.Load()})
 	c.encoder.Header(h)
 	c.w.WriteHeader(max(c.status, http.StatusOK))
+}
+
+// newEncoder returns the encoder of a dialect that a request was allowed.
+func newEncoder(dialect string, o emit.Options) emit.Encoder {
+	encoder, err := emit.New(dialect, o)
+	if err != nil {
+		return emit.NewText("") // a channel, whose frames are encoded elsewhere
+	}
+	return encoder
+}
+
+func (c *client) isCommitted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.committed
 }
 
 // open commits the response before its first frame.

@@ -2,6 +2,7 @@ package llmstream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -25,8 +26,7 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 	if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
 		return h.resumeResponse(w, r, as, lastID)
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	response, found, err := h.app.shared.registry.Begin(fanout.NewID(), fanout.Spec{
+	spec := fanout.Spec{
 		Access:  as,
 		Dialect: dialect,
 		Call:    h.Resume.call(r, as, body),
@@ -34,26 +34,59 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 		Keep:    time.Duration(h.Resume.Keep),
 		Grace:   time.Duration(h.Resume.Grace),
 		MaxSize: int(h.Resume.MaxSize),
-		Cancel:  cancel,
-	})
-	if err != nil || found {
+	}
+	for {
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+		spec.Cancel = cancel
+		response, found, err := h.app.shared.registry.Begin(fanout.NewID(), spec)
+		switch {
+		case err != nil:
+			cancel(nil)
+			return refuseWith(w, r, dialect, refusal(err))
+		case !found:
+			return h.begin(w, r, next, upstreamCall{upstream{ctx, cancel}, response, body})
+		}
 		cancel(nil)
+		if err := h.attach(w, r, response, body); !errors.Is(err, errDiscarded) {
+			return err
+		}
 	}
-	switch {
-	case err != nil:
-		return refuseWith(w, r, dialect, refusal(err))
-	case found:
-		return h.follow(w, r, response, 0)
-	}
-	leave, err := h.admission.enter(r.Context(), repl)
+}
+
+// errDiscarded says that a response turned out to be none, so that its request
+// may be made again.
+var errDiscarded = errors.New("the response was discarded")
+
+// attach gives a client the response of an earlier request with the same
+// idempotency key, once it is known to be one.
+func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanout.Response, body []byte) error {
+	c, err := h.newFollower(w, r, response, 0)
 	if err != nil {
-		// who has attached to it meanwhile must not wait for ever
-		response.End(rejected(err))
-		response.Discard()
-		cancel(err)
-		return refuseWith(w, r, dialect, err)
+		return errDiscarded // or expired between two looks, which is the same here
 	}
-	return h.begin(w, r, next, upstreamCall{upstream{ctx, cancel}, response, body, leave})
+	defer response.Leave()
+	defer h.watchClient(c)()
+	defer h.joinResponse(c, response).Leave()
+	c.replaying = true
+	var away <-chan struct{}
+	if said := askedOf(body); wantsStream(r, said.stream) {
+		c.wantUsage.Store(said.usage)
+		c.watch.EnableHeartbeat()
+		away = c.member.Away()
+	}
+	select {
+	case <-c.cursor.Changed():
+		return c.follow(r, h.pace)
+	case <-response.Discarded():
+		if c.isCommitted() {
+			return c.giveUp()
+		}
+		return errDiscarded
+	case <-away:
+		return c.sendAway()
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // upstreamCall is what a detached producer is started with.
@@ -61,16 +94,22 @@ type upstreamCall struct {
 	upstream
 	response *fanout.Response
 	body     []byte
-	leave    func() // gives the place back
 }
 
 // begin produces a response in a goroutine of its own, and lets the client who
 // has asked for it be the first to follow.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, call upstreamCall) error {
 	response := call.response
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	leave, err := h.admission.enter(r.Context(), repl)
+	if err != nil {
+		response.Discard()
+		call.cancel(err)
+		return refuseWith(w, r, response.Dialect, err)
+	}
 	c, err := h.newFollower(w, r, response, 0)
 	if err != nil {
-		call.leave()
+		leave()
 		response.Discard()
 		call.cancel(err)
 		return caddyhttp.Error(http.StatusInternalServerError, err)
@@ -86,7 +125,9 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	})
 	p := h.newProducer(call.upstream, r, w, response.Dialect, response, hand)
 	p.watch = h.newWatch(call.cancel, nil)
-	if wantsStream(r, wishOf(call.body)) {
+	said := askedOf(call.body)
+	c.wantUsage.Store(said.usage)
+	if wantsStream(r, said.stream) {
 		response.Publish() // as early as can be: other devices wait for it
 		p.awaitStream()
 		c.watch.EnableHeartbeat()
@@ -94,7 +135,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	}
 	up := detach(call.ctx, r, p, call.body)
 	h.app.shared.running.Go(func() {
-		defer call.leave()
+		defer leave()
 		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
 		if p.phase != finished {

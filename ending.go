@@ -55,14 +55,12 @@ func errorObject(body []byte) []byte {
 	return append(jsontext.Append([]byte(`{"message":"`), string(body)), `"}`...)
 }
 
-// rejected is the terminal event of a response that got no place.
-func rejected(err error) *provider.Event {
-	var away *turnedAway
-	if errors.As(err, &away) {
-		return &provider.Event{Kind: provider.Failed, Err: away.answer}
-	}
-	return cancelled
-}
+// noStream is the terminal event for who follows a response that turned out to
+// be none.
+var noStream = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
+	Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway,
+	Message: "the upstream did not answer with a stream",
+}}
 
 // causeTerminal returns the terminal event that goes with the cause for which
 // we have cancelled an upstream call; nil where we have not.

@@ -51,12 +51,8 @@ func (h *Handler) newFollower(w http.ResponseWriter, r *http.Request, response *
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.newClient(w, r, response.ID(), response.Dialect)
-	if err != nil {
-		response.Leave()
-		return nil, err
-	}
-	c.cursor, c.header = cursor, response.Header()
+	c := h.newClient(w, r, response.ID(), response.Dialect)
+	c.cursor, c.header, c.model, c.gone = cursor, response.Header(), response.Model, response.Discarded()
 	return c, nil
 }
 
@@ -71,6 +67,8 @@ func (c *client) follow(r *http.Request, p pace) error {
 		}
 		select {
 		case <-c.cursor.Changed():
+		case <-c.gone:
+			return c.giveUp()
 		case <-c.member.Away():
 			return c.sendAway()
 		case <-r.Context().Done():
@@ -148,6 +146,18 @@ func (c *client) disconnect(p pace) error {
 	return c.err
 }
 
+// giveUp ends a client whose response turned out to be none.
+func (c *client) giveUp() error {
+	err := c.write(func(bw *bufio.Writer) bool {
+		c.commit()
+		c.event, c.ended = *noStream, true
+		c.aborts = emit.Aborts(c.encoder, &c.event)
+		c.encoder.Encode(bw, c.cursor.Index()+1, &c.event)
+		return true
+	})
+	return c.conclude(outcome{aborted: err != nil})
+}
+
 // sendAway tells the client to come back, at a reload and at exit.
 func (c *client) sendAway() error {
 	if !c.reconnect(string(c.drain.Reason())) || c.err != nil {
@@ -158,14 +168,15 @@ func (c *client) sendAway() error {
 
 // reconnect tells the client to come back, where its dialect can.
 func (c *client) reconnect(reason string) bool {
-	text, ok := c.encoder.(*emit.Text)
-	if !ok {
+	if c.dialect != emit.DialectText {
 		return false
 	}
 	c.left = true
 	_ = c.write(func(bw *bufio.Writer) bool {
 		c.commit()
-		text.Reconnect(bw, c.cursor.Index(), c.drain.Retry(), reason)
+		if text, ok := c.encoder.(*emit.Text); ok {
+			text.Reconnect(bw, c.cursor.Index(), c.drain.Retry(), reason)
+		}
 		return true
 	})
 	return true

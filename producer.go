@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/provider"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
@@ -138,6 +139,9 @@ func (p *producer) newReader() {
 	})
 }
 
+// model returns the model as the provider names it, empty while unknown.
+func (p *producer) model() string { return p.reader.Model() }
+
 // passOn sends the header as it is and gives the next handler the one that
 // takes its trailers.
 func (p *producer) passOn(to phase, status int, header http.Header) {
@@ -242,6 +246,9 @@ func (p *producer) append(events []provider.Event) {
 		}
 	}
 	if len(p.outputs) > 0 {
+		if !p.begun {
+			p.describe()
+		}
 		p.begun = true
 		if err := p.log.Append(p.outputs); err != nil {
 			terminal = tooLarge
@@ -255,6 +262,14 @@ func (p *producer) append(events []provider.Event) {
 		p.err = p.out.deliver(p.watch)
 	} else if heard {
 		p.watch.Output()
+	}
+}
+
+// describe tells a response that can be found what is known of it when its
+// first output comes.
+func (p *producer) describe() {
+	if response, ok := p.log.(*fanout.Response); ok {
+		response.Describe(nil, p.reader.Format(), p.reader.Model())
 	}
 }
 

@@ -50,31 +50,43 @@ func hasSuffix(path string, suffixes []string) bool {
 	return false
 }
 
-// wishOf returns what a whole body says.
-func wishOf(body []byte) wish {
-	var s streamScanner
-	s.scan(body[:min(len(body), maxScan)])
-	return s.wish
+// asked is what a request body says.
+type asked struct {
+	stream wish
+	usage  bool // stream_options.include_usage of OpenAI's API
 }
 
-// streamScanner looks for the member "stream" of a JSON object while its bytes
-// pass. It keeps nothing but where it is.
-type streamScanner struct {
-	wish wish
+// askedOf returns what a whole body says.
+func askedOf(body []byte) asked {
+	var s bodyScanner
+	s.scan(body[:min(len(body), maxScan)])
+	return s.asked
+}
+
+// bodyScanner looks for the members "stream" and "include_usage" of a JSON
+// object while its bytes pass. It keeps nothing but where it is.
+type bodyScanner struct {
+	asked asked
 
 	depth   int
-	inText  bool // inside a string
-	escaped bool // after a backslash in one
-	isKey   bool // the string is a key of the outermost object
-	match   int  // how much of the key is as wanted; -1: it is another
-	value   bool // the next value is the one
+	inText  bool   // inside a string
+	escaped bool   // after a backslash in one
+	isKey   bool   // the string is a key that may be one of ours
+	wanted  string // the key that is looked for at this depth
+	match   int    // how much of the key is as wanted; -1: it is another
+	value   bool   // the next value is the one
 	done    bool
 }
 
-const streamKey = "stream"
+// The keys that are looked for: one of the outermost object, one of an object
+// in it.
+const (
+	streamKey = "stream"
+	usageKey  = "include_usage"
+)
 
 // scan looks at the next bytes.
-func (s *streamScanner) scan(p []byte) {
+func (s *bodyScanner) scan(p []byte) {
 	for _, c := range p {
 		switch {
 		case s.done:
@@ -88,7 +100,7 @@ func (s *streamScanner) scan(p []byte) {
 }
 
 // text takes a byte inside a string.
-func (s *streamScanner) text(c byte) {
+func (s *bodyScanner) text(c byte) {
 	switch {
 	case s.escaped:
 		s.escaped, s.match = false, -1
@@ -96,10 +108,8 @@ func (s *streamScanner) text(c byte) {
 		s.escaped = true
 	case c == '"':
 		s.inText = false
-		if s.value { // "stream":"…" says nothing
-			s.done = true
-		}
-	case s.match >= 0 && s.match < len(streamKey) && c == streamKey[s.match]:
+		s.value = false // "stream":"…" says nothing
+	case s.match >= 0 && s.match < len(s.wanted) && c == s.wanted[s.match]:
 		s.match++
 	default:
 		s.match = -1
@@ -107,47 +117,66 @@ func (s *streamScanner) text(c byte) {
 }
 
 // structure takes a byte between strings.
-func (s *streamScanner) structure(c byte) {
+func (s *bodyScanner) structure(c byte) {
 	switch c {
 	case ' ', '\t', '\r', '\n':
 	case '"':
 		s.inText, s.match = true, -1
-		if s.depth == 1 && s.isKey {
+		if s.isKey {
 			s.match = 0
 		}
 	case '{', '[':
 		s.depth++
-		s.isKey = s.depth == 1 && c == '{'
-		s.done = s.value || s.depth == 1 && c == '['
+		s.value = false
+		s.expectKey()
+		s.done = s.depth == 1 && c == '['
 	case '}', ']':
 		s.depth--
 		s.done = s.depth <= 0
+		s.isKey = false
 	case ',':
-		s.isKey = s.depth == 1
+		s.value = false
+		s.expectKey()
 	case ':':
-		if s.depth == 1 && s.isKey {
-			s.value = s.match == len(streamKey)
-			s.isKey = false
-		}
+		s.value = s.isKey && s.match == len(s.wanted)
+		s.isKey = false
 	case 't', 'f':
-		if s.value {
-			s.wish = asksForWhole
-			if c == 't' {
-				s.wish = asksForStream
-			}
-			s.done = true
-		}
+		s.literal(c == 't')
 	default:
-		s.done = s.value || s.depth == 0
+		s.value = false
+		s.done = s.depth == 0
 	}
+}
+
+// expectKey says that the next string is a key, if this is an object.
+func (s *bodyScanner) expectKey() {
+	s.isKey = s.depth == 1 || s.depth == 2
+	s.wanted = streamKey
+	if s.depth == 2 {
+		s.wanted = usageKey
+	}
+}
+
+// literal takes the first letter of true or false.
+func (s *bodyScanner) literal(yes bool) {
+	switch {
+	case !s.value:
+	case s.wanted == usageKey:
+		s.asked.usage = yes
+	case yes:
+		s.asked.stream = asksForStream
+	default:
+		s.asked.stream = asksForWhole
+	}
+	s.value = false
 }
 
 // scannedBody is a request body that is scanned while it is read.
 type scannedBody struct {
 	io.ReadCloser
-	scanner streamScanner
-	left    int        // bytes still to look at
-	found   func(wish) // called once, when it is known
+	scanner bodyScanner
+	left    int         // bytes still to look at
+	found   func(asked) // called once, when it is known
 }
 
 // Read implements io.Reader.
@@ -156,9 +185,9 @@ func (b *scannedBody) Read(p []byte) (int, error) {
 	if b.left > 0 && !b.scanner.done {
 		b.scanner.scan(p[:min(n, b.left)])
 		b.left -= n
-		if b.scanner.done || err != nil {
+		if b.scanner.done || b.left <= 0 || err != nil {
 			b.scanner.done = true
-			b.found(b.scanner.wish)
+			b.found(b.scanner.asked)
 		}
 	}
 	return n, err

@@ -41,18 +41,18 @@ func TestWantsStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("Accept", tc.accept)
-			if got := wantsStream(r, wishOf([]byte(tc.body))); got != tc.want {
+			if got := wantsStream(r, askedOf([]byte(tc.body)).stream); got != tc.want {
 				t.Errorf("the whole body says %v", got)
 			}
-			said := unsaid
+			var said asked
 			body := &scannedBody{
 				ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader(tc.body))),
-				left:       maxScan, found: func(w wish) { said = w },
+				left:       maxScan, found: func(a asked) { said = a },
 			}
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				t.Fatal(err)
 			}
-			if got := wantsStream(r, said); got != tc.want {
+			if got := wantsStream(r, said.stream); got != tc.want {
 				t.Errorf("as it passes it says %v", got)
 			}
 		})
