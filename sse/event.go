@@ -12,7 +12,8 @@ type Event struct {
 	// Name is the value of the event field; empty where there was none.
 	Name []byte
 	// Data holds the values of the data fields, joined with newlines; for
-	// NDJSON the line without its terminator, for an array the element.
+	// NDJSON the line without its terminator, for an array the element, for a
+	// frame its payload.
 	Data []byte
 }
 
@@ -33,6 +34,7 @@ type Splitter interface {
 	Close()
 	// Next returns the next event that is complete.
 	Next() (Event, bool)
-	// Err returns ErrEventTooLarge once the limit was passed, else nil.
+	// Err returns ErrEventTooLarge once the limit was passed, ErrCorruptFrame
+	// once a frame was corrupt, else nil.
 	Err() error
 }

@@ -3,6 +3,9 @@ package sse
 // Held returns how many bytes the splitter holds between two feeds, and how
 // much memory its buffers take.
 func Held(s Splitter) (size, capacity int) {
+	if f, ok := s.(*Frames); ok {
+		return len(f.held), cap(f.held)
+	}
 	for _, sp := range spans(s) {
 		size += sp.size()
 		capacity += cap(sp.buf)
