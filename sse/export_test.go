@@ -26,6 +26,9 @@ func Poison(s Splitter, c byte) {
 func spans(s Splitter) []*span {
 	switch s := s.(type) {
 	case *Parser:
+		if s.object != nil {
+			return []*span{&s.name, &s.data, &s.object.element}
+		}
 		return []*span{&s.name, &s.data}
 	case *Lines:
 		return []*span{&s.line}

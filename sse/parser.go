@@ -15,6 +15,11 @@ package sse
 //     the standard drops them: servers leave out the last blank line. Such an
 //     event is had only after Close, so that the caller can judge it.
 //
+// And in a third one where NewMixedParser has made it: a line that begins with
+// a brace begins a JSON object, of any number of lines, that is an event of its
+// own without a name. It ends the event before it. Gemini reports errors in
+// this way. After the object, lines are read again.
+//
 // The name and the joined data of an event have at most maxEvent bytes
 // together, and so has a line whose field is dropped. Comments never count.
 //
@@ -33,6 +38,9 @@ type Parser struct {
 	field   field
 	hasData bool // the event has a data field, which may be empty
 	afterCR bool // an LF here belongs to the CR before it
+
+	mixed  bool
+	object *Array // reads the object that is open, nil where none is
 }
 
 // place is where in a line a Parser is.
@@ -67,6 +75,13 @@ func NewParser(maxEvent int) *Parser {
 	return &Parser{input: input{max: maxEvent}}
 }
 
+// NewMixedParser is NewParser for a stream with JSON objects among its events.
+func NewMixedParser(maxEvent int) *Parser {
+	p := NewParser(maxEvent)
+	p.mixed = true
+	return p
+}
+
 // Feed takes the next piece of the stream, to be read by Next.
 func (p *Parser) Feed(b []byte) {
 	content := p.feed(b)
@@ -85,6 +100,12 @@ func (p *Parser) Close() {
 // where the event lies whole in it with one line of data.
 func (p *Parser) Next() (Event, bool) {
 	for p.pos < len(p.piece) {
+		if p.object != nil {
+			if ev, ok := p.readObject(); ok {
+				return ev, true
+			}
+			continue
+		}
 		if p.readLine() {
 			return p.dispatch(), true
 		}
@@ -110,6 +131,7 @@ func (p *Parser) dispatch() Event {
 // finish ends what is open at the end of the stream, and reports whether
 // there is an event to dispatch.
 func (p *Parser) finish() bool {
+	p.object = nil // it was cut off
 	if p.place != inName || p.headLen > 0 {
 		p.endLine()
 	}
@@ -126,6 +148,10 @@ func (p *Parser) readLine() bool {
 			return false
 		}
 	}
+	if p.mixed && p.piece[p.pos] == '{' && p.place == inName && p.headLen == 0 {
+		p.object = NewArray(p.max)
+		return p.hasData
+	}
 	end := min(p.find(&p.lf, '\n'), p.find(&p.cr, '\r'))
 	p.read(p.piece[p.pos:end])
 	switch {
@@ -138,6 +164,25 @@ func (p *Parser) readLine() bool {
 	p.afterCR = p.piece[end] == '\r'
 	p.pos = end + 1
 	return p.endLine()
+}
+
+// readObject reads on to the end of the object or of the piece, and returns the
+// object if it is complete.
+func (p *Parser) readObject() (Event, bool) {
+	a := p.object
+	a.Feed(p.piece[p.pos:])
+	ev, ok := a.Next()
+	switch {
+	case ok:
+		p.pos += a.pos
+		p.object = nil
+		p.name.reset() // it must not name the next event
+	case a.tooLarge:
+		p.fail()
+	default:
+		p.pos = len(p.piece)
+	}
+	return ev, ok
 }
 
 // read takes the next bytes of a line, its terminator excluded.
