@@ -38,6 +38,14 @@ func refusedTerminal(status int, body []byte) provider.Event {
 	return provider.Event{Kind: provider.Failed, Err: e}
 }
 
+// undecodable is the terminal event of a stream whose content coding is broken.
+func undecodable(err error) provider.Event {
+	return provider.Event{Kind: provider.Failed, Err: &provider.Error{
+		Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway,
+		Message: "the upstream's content coding can not be decoded: " + err.Error(),
+	}}
+}
+
 // errorObject returns the error in a body as a JSON object: its member error,
 // or all of it, or its text as the message.
 func errorObject(body []byte) []byte {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quic-go/quic-go/http3"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
@@ -309,22 +309,94 @@ func TestBehindEncode(t *testing.T) {
 	equal(t, "last frame", fmt.Sprint(f.Event, err), "done<nil>")
 }
 
-// A compressed stream that nobody asked for is no stream that we can read.
-func TestCompressedStreamsPassUntouched(t *testing.T) {
+// compress returns a writer of a content coding whose Flush lets everything so
+// far be read.
+func compress(coding string, w io.Writer) interface {
+	io.WriteCloser
+	Flush() error
+} {
+	if coding == "gzip" {
+		return gzip.NewWriter(w)
+	}
+	zw, err := zstd.NewWriter(w)
+	if err != nil {
+		panic(err)
+	}
+	return zw
+}
+
+// A stream that is compressed although we asked for it as it is: decoded as it
+// comes, each event at its time (ai-gateway#1894, #1927, opencodex#115).
+func TestCompressedStreams(t *testing.T) {
+	for _, coding := range []string{"gzip", "zstd"} {
+		t.Run(coding, func(t *testing.T) {
+			next := make(chan string)
+			c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
+				rig.EventStream(w)
+				w.Header().Set("Content-Encoding", coding)
+				zw := compress(coding, w)
+				for piece := range next {
+					_, _ = io.WriteString(zw, piece)
+					_ = zw.Flush()
+					_ = http.NewResponseController(w).Flush()
+				}
+				_ = zw.Close()
+			})
+			go func() { next <- rig.Chunk("t0") }()
+			resp := post(`{}`).do(t, c)
+			equal(t, "Content-Encoding", resp.Header.Get("Content-Encoding"), "")
+			fr := rig.NewFrameReader(resp.Body)
+			for i := range 5 {
+				f, err := fr.Next()
+				equal(t, "frame", fmt.Sprint(f.Data, err), fmt.Sprintf(`{"text":"t%d"}<nil>`, i))
+				if i < 4 {
+					next <- rig.Chunk(fmt.Sprintf("t%d", i+1))
+				}
+			}
+			next <- rig.Stop
+			close(next)
+			f, err := fr.Next()
+			equal(t, "end", fmt.Sprint(f.Event, err), "done<nil>")
+		})
+	}
+}
+
+// Cut or broken, compressed is no different.
+func TestBrokenCompression(t *testing.T) {
 	var packed bytes.Buffer
 	zw := gzip.NewWriter(&packed)
-	_, _ = zw.Write([]byte(rig.Chunk("x") + rig.Stop))
-	_ = zw.Close()
-	c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
-		rig.EventStream(w)
-		w.Header().Set("Content-Encoding", "gzip")
-		_, _ = w.Write(packed.Bytes())
-	})
-	resp := ask(t, c, chatPath, http.Header{"Accept-Encoding": {"gzip"}})
-	equal(t, "Content-Encoding", resp.Header.Get("Content-Encoding"), "gzip")
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Equal(body, packed.Bytes()) {
-		t.Errorf("%d bytes, not %d: %v", len(body), packed.Len(), err)
+	_, _ = zw.Write([]byte(rig.Chunk("x")))
+	_ = zw.Flush()
+	for name, tc := range map[string]struct{ body, code string }{
+		"cut":     {packed.String(), "upstream_truncated"},
+		"garbage": {packed.String() + "garbage, garbage", "invalid_upstream"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
+				rig.EventStream(w)
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = io.WriteString(w, tc.body)
+			})
+			a := rig.ReadAnswer(t, post(`{}`).do(t, c).Body)
+			if a.Text != "x" || a.Error == nil || a.Error.Code != tc.code {
+				t.Errorf("%q %+v", a.Text, a.Error)
+			}
+		})
+	}
+}
+
+// What is not decoded passes as it is: other codings, and a passthrough.
+func TestOtherCodingsPassUntouched(t *testing.T) {
+	for coding, options := range map[string]string{"br": "", "gzip": "emit passthrough"} {
+		c, _ := serve(t, options, func(w http.ResponseWriter, _ *http.Request) {
+			rig.EventStream(w)
+			w.Header().Set("Content-Encoding", coding)
+			_, _ = io.WriteString(w, "compressed")
+		})
+		resp := ask(t, c, chatPath, http.Header{"Accept-Encoding": {coding}})
+		equal(t, "Content-Encoding", resp.Header.Get("Content-Encoding"), coding)
+		got, err := io.ReadAll(resp.Body)
+		equal(t, "body", fmt.Sprint(string(got), err), "compressed<nil>")
 	}
 }
 
@@ -336,15 +408,8 @@ func TestProtocols(t *testing.T) {
 		llm_stream
 		reverse_proxy `+backend.Addr+`
 	}`)
-	insecure := &tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"} //nolint:gosec // Caddy's own authority, not installed here
-	quic := &http3.Transport{TLSClientConfig: insecure.Clone()}
-	defer func() { _ = quic.Close() }()
-	h1 := &http.Transport{TLSClientConfig: insecure.Clone(), TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
-	h2 := &http.Transport{TLSClientConfig: insecure.Clone(), ForceAttemptHTTP2: true}
-	defer h1.CloseIdleConnections()
-	defer h2.CloseIdleConnections()
-	c.WaitTLS(insecure)
-	for proto, transport := range map[string]http.RoundTripper{"HTTP/1.1": h1, "HTTP/2.0": h2, "HTTP/3.0": quic} {
+	c.WaitTLS(&tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"}) //nolint:gosec // Caddy's own authority, not installed here
+	for proto, transport := range transports(t) {
 		t.Run(proto, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.TLSAddr+chatPath, strings.NewReader("{}"))
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -32,17 +33,18 @@ type producer struct {
 	cancel  context.CancelCauseFunc
 	watch   *timeouts.Watch
 
-	header  http.Header // what the next handler sees and sets
-	phase   phase
-	status  int                 // of a response that is held back
-	held    http.Header         // likewise
-	body    http.ResponseWriter // where a response goes that passes through
-	reader  *provider.Reader
-	begun   bool             // there has been output
-	outputs []provider.Event // scratch of append
-	refusal []byte           // the body of a refused response
-	err     error            // of the client's connection
-	linger  *time.Timer      // ends an upstream that stays open after its end
+	header   http.Header // what the next handler sees and sets
+	phase    phase
+	status   int                 // of a response that is held back
+	held     http.Header         // likewise
+	inflater *inflater           // nil where the body is not compressed
+	body     http.ResponseWriter // where a response goes that passes through
+	reader   *provider.Reader
+	begun    bool             // there has been output
+	outputs  []provider.Event // scratch of append
+	refusal  []byte           // the body of a refused response
+	err      error            // of the client's connection
+	linger   *time.Timer      // ends an upstream that stays open after its end
 }
 
 // eventLog is where the events of a response go to: a *fanout.Stream or a
@@ -79,6 +81,9 @@ func (p *producer) run(next caddyhttp.Handler, r *http.Request) (end outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			if e, ok := v.(error); !ok || !errors.Is(e, http.ErrAbortHandler) {
+				if p.inflater != nil {
+					p.inflater.stop()
+				}
 				panic(v)
 			}
 			end.aborted = true
@@ -101,7 +106,7 @@ func (p *producer) WriteHeader(status int) {
 		p.out.inform(status, p.header)
 	case causeTerminal(p.ctx) != nil:
 		p.phase = stopped
-	case !provider.IsCandidate(p.header.Get("Content-Type"), p.path, status) || encoded(p.header):
+	case !provider.IsCandidate(p.header.Get("Content-Type"), p.path, status) || !p.readable():
 		p.passOn(passing, status, p.header)
 	case p.dialect == emit.DialectPassthrough:
 		p.newReader()
@@ -117,10 +122,21 @@ func (p *producer) WriteHeader(status int) {
 	}
 }
 
-// encoded reports whether the body of a response is compressed.
-func encoded(h http.Header) bool {
-	enc := h.Get("Content-Encoding")
-	return enc != "" && enc != "identity"
+// readable reports whether the body can be read, and prepares to decode one
+// that is compressed although we asked for it as it is.
+func (p *producer) readable() bool {
+	coding := strings.ToLower(p.header.Get("Content-Encoding"))
+	open := inflaters[coding]
+	switch {
+	case coding == "" || coding == "identity":
+		return true
+	case open == nil || p.dialect == emit.DialectPassthrough:
+		return false
+	}
+	p.header.Del("Content-Encoding")
+	p.header.Del("Content-Length")
+	p.inflater = newInflater(open, func(b []byte) { _, _ = p.take(b) })
+	return true
 }
 
 // unbuffered makes everyone on the way pass a stream on as it comes.
@@ -165,6 +181,20 @@ func (p *producer) Write(b []byte) (int, error) {
 	if p.phase == waiting {
 		p.WriteHeader(http.StatusOK)
 	}
+	if p.inflater == nil {
+		return p.take(b)
+	}
+	if err := p.inflater.write(b); err != nil && p.phase == reading {
+		p.append([]provider.Event{undecodable(err)})
+	}
+	if p.err != nil {
+		return 0, p.err
+	}
+	return len(b), nil
+}
+
+// take deals with a piece of the body.
+func (p *producer) take(b []byte) (int, error) {
 	switch p.phase {
 	case mirroring:
 		return p.mirror(b)
@@ -291,6 +321,9 @@ func (p *producer) end(terminal *provider.Event) {
 // the client must not take the end for a good one.
 func (p *producer) settle(end outcome) outcome {
 	terminal := causeTerminal(p.ctx)
+	if p.inflater != nil {
+		_ = p.inflater.close() // a body that is cut has no terminal event either
+	}
 	switch p.phase {
 	case waiting, stopped:
 		if terminal == nil {
