@@ -172,6 +172,20 @@ func (a *Answer) Add(f Frame) error {
 	return a.fold(f)
 }
 
+// Merge adds one frame, which may stand for several: its index is at least the
+// next one.
+func (a *Answer) Merge(f Frame) error {
+	last := 0
+	if n := len(a.Frames); n > 0 {
+		last = a.Frames[n-1].Index()
+	}
+	if f.Index() <= last {
+		return fmt.Errorf("frame %+v after the index %d", f, last)
+	}
+	a.Frames = append(a.Frames, f)
+	return a.fold(f)
+}
+
 func (a *Answer) fold(f Frame) error {
 	var data struct {
 		Text      string
