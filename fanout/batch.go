@@ -5,13 +5,13 @@ import "github.com/caddy-llmstream/caddy-llmstream/provider"
 // Batch is a part of a log, read once from its start to its end. It copies
 // nothing: the texts of its events are slices of the log.
 type Batch struct {
-	last  int // index of the event before the next one
-	to    int // index of the last event
-	at    mark
-	text  []byte
-	table table
-	runs  []run           // from the run of the next event on
-	end   *provider.Event // terminal event, whose index is to+1; nil where it is not part of the batch
+	last int // index of the event before the next one
+	to   int // index of the last event
+	at   mark
+	text []byte
+	lens []byte          // of the table
+	runs []run           // from the run of the next event on
+	end  *provider.Event // terminal event, whose index is to+1; nil where it is not part of the batch
 
 	// Skipped is how many events before the first one of the batch the reader
 	// has not had and never will: they are no longer kept.
@@ -78,7 +78,7 @@ func (b *Batch) Next(merge bool) (index int, ev provider.Event, ok bool) {
 func (b *Batch) step(merge bool) {
 	switch {
 	case !merge:
-		b.at = b.table.next(b.at)
+		b.at = next(b.lens, b.at)
 		b.last++
 	case len(b.runs) > 1:
 		b.at = b.runs[1].at

@@ -13,15 +13,15 @@ func (c *Cursor) Index() int { return c.index }
 
 // Read returns everything after the cursor, the terminal event included, and
 // leaves the cursor where it is: Advance moves it.
-func (c *Cursor) Read() Batch {
+func (c *Cursor) Read() (b Batch) {
 	s := c.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	head := s.log.head()
-	if c.index > head { // the terminal event was had as well
-		return Batch{last: c.index, to: c.index}
+	if c.index > s.log.head() { // the terminal event was had as well
+		b.last, b.to = c.index, c.index
+		return b
 	}
-	b := s.log.since(max(c.index, s.log.base))
+	s.log.since(&b, max(c.index, s.log.base))
 	b.end = s.end
 	b.Skipped = b.last - c.index
 	b.Behind = max(0, s.fresh-c.index)

@@ -54,18 +54,19 @@ func (h *history) append(ev *provider.Event) {
 	}
 }
 
-// since returns what came after the event with the index n; n is at least base
-// and at most head.
-func (h *history) since(n int) Batch {
-	if n == h.head() {
-		return Batch{last: n, to: n}
+// since makes b what came after the event with the index n; n is at least base
+// and at most head, and b is empty.
+func (h *history) since(b *Batch, n int) {
+	b.last, b.to = n, h.head()
+	if n == b.to {
+		return
 	}
-	i := sort.Search(len(h.runs), func(i int) bool { return h.runs[i].first > n+1 }) - 1
-	return Batch{
-		last: n, to: h.head(),
-		at: h.table.seek(n - h.base), text: h.text, table: h.table,
-		runs: h.runs[i:],
+	i := len(h.runs) - 1
+	if h.runs[i].first > n+1 {
+		i = sort.Search(i, func(i int) bool { return h.runs[i].first > n+1 }) - 1
 	}
+	b.at = h.table.seek(n - h.base)
+	b.text, b.lens, b.runs = h.text, h.table.lens, h.runs[i:]
 }
 
 // used is the memory that the events take, in bytes.
@@ -104,7 +105,7 @@ func (h *history) trim(n int) {
 	}
 	first := max(0, h.table.count-n)
 	for at := h.table.seek(first); first < h.table.count-1 && len(h.text)-at.text > windowText; first++ {
-		at = h.table.next(at)
+		at = next(h.table.lens, at)
 	}
 	if first > 0 {
 		h.forget(h.base + first)
@@ -117,7 +118,8 @@ const windowText = 256 << 10
 // forget drops the events up to and including n, without touching what
 // readers may hold.
 func (h *history) forget(n int) {
-	rest := h.since(n)
+	var rest Batch
+	h.since(&rest, n)
 	*h = history{base: n, text: make([]byte, 0, 2*rest.Bytes())}
 	h.table.lens = make([]byte, 0, 2*rest.Len())
 	for _, ev, ok := rest.Next(false); ok; _, ev, ok = rest.Next(false) {

@@ -38,14 +38,14 @@ func (t *table) seek(i int) mark {
 	m := min(i/markEvery, len(t.marks)-1)
 	at := t.marks[m]
 	for range i - m*markEvery {
-		at = t.next(at)
+		at = next(t.lens, at)
 	}
 	return at
 }
 
 // next returns the place of the piece after the one at at.
-func (t *table) next(at mark) mark {
-	n, w := binary.Uvarint(t.lens[at.lens:])
+func next(lens []byte, at mark) mark {
+	n, w := binary.Uvarint(lens[at.lens:])
 	return mark{text: at.text + int(n), lens: at.lens + w} //nolint:gosec // it was an int
 }
 
