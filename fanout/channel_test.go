@@ -23,13 +23,13 @@ type listener struct {
 }
 
 // listen subscribes to the channel "chat".
-func listen(t testing.TB, reg *fanout.Registry, as fanout.Access, frames bool, from string, names map[string]string) *listener {
-	t.Helper()
+func listen(tb testing.TB, reg *fanout.Registry, as fanout.Access, frames bool, from string, names map[string]string) *listener {
+	tb.Helper()
 	sub, err := reg.Subscribe("chat", as, frames, from)
 	if err != nil {
-		t.Fatalf("subscribe from %q: %v", from, err)
+		tb.Fatalf("subscribe from %q: %v", from, err)
 	}
-	return &listener{t: t, sub: sub, names: names, lastID: from}
+	return &listener{t: tb, sub: sub, names: names, lastID: from}
 }
 
 // read is told all there is, but no more than limit frames. It reports whether
@@ -88,8 +88,9 @@ type conversation struct {
 	names map[string]string
 }
 
-func converse(t testing.TB) *conversation {
-	return &conversation{fanout.NewRegistry(), t, make(map[string]string)}
+func converse(tb testing.TB) *conversation {
+	tb.Helper()
+	return &conversation{fanout.NewRegistry(), tb, make(map[string]string)}
 }
 
 // start begins a response and announces it.

@@ -19,23 +19,23 @@ func text(s string) provider.Event {
 }
 
 // add appends pieces of text, each as an append of its own.
-func add(t testing.TB, s interface {
+func add(tb testing.TB, s interface {
 	Append(events []provider.Event) error
 }, pieces ...string,
 ) {
-	t.Helper()
+	tb.Helper()
 	for _, piece := range pieces {
 		if err := s.Append([]provider.Event{text(piece)}); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
 
-func open(t testing.TB, s *fanout.Stream, index int) *fanout.Cursor {
-	t.Helper()
+func open(tb testing.TB, s *fanout.Stream, index int) *fanout.Cursor {
+	tb.Helper()
 	c, err := s.Open(index)
 	if err != nil {
-		t.Fatalf("open at %d: %v", index, err)
+		tb.Fatalf("open at %d: %v", index, err)
 	}
 	return c
 }

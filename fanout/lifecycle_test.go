@@ -33,16 +33,16 @@ func (u *upstream) spec() fanout.Spec {
 	return s
 }
 
-func (u *upstream) want(t testing.TB, causes ...error) {
-	t.Helper()
+func (u *upstream) want(tb testing.TB, causes ...error) {
+	tb.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.causes) != len(causes) {
-		t.Fatalf("cancelled with %v, want %v", u.causes, causes)
+		tb.Fatalf("cancelled with %v, want %v", u.causes, causes)
 	}
 	for i, want := range causes {
 		if !errors.Is(u.causes[i], want) {
-			t.Fatalf("cancelled with %v, want %v", u.causes, causes)
+			tb.Fatalf("cancelled with %v, want %v", u.causes, causes)
 		}
 	}
 }
@@ -303,10 +303,10 @@ func TestDescribeKeepsWhatIsKnown(t *testing.T) {
 		if r.Header() != nil || r.Format() != "" || r.Model() != "" {
 			t.Fatal("something is known at the beginning")
 		}
-		r.Describe(http.Header{"X-Request-Id": {"1"}}, "", "")
+		r.Describe(http.Header{"Server": {"1"}}, "", "")
 		r.Describe(nil, "openai-chat", "")
 		r.Describe(nil, "", "gpt")
-		if r.Header().Get("X-Request-Id") != "1" || r.Format() != "openai-chat" || r.Model() != "gpt" {
+		if r.Header().Get("Server") != "1" || r.Format() != "openai-chat" || r.Model() != "gpt" {
 			t.Fatalf("%v %q %q", r.Header(), r.Format(), r.Model())
 		}
 		r.End(done)

@@ -10,10 +10,10 @@ import (
 )
 
 // sized returns a response whose log has one event of some bytes.
-func sized(t testing.TB, reg *fanout.Registry, bytes int) *fanout.Response {
-	t.Helper()
-	r := begin(t, reg, spec())
-	add(t, r, strings.Repeat("x", bytes))
+func sized(tb testing.TB, reg *fanout.Registry, bytes int) *fanout.Response {
+	tb.Helper()
+	r := begin(tb, reg, spec())
+	add(tb, r, strings.Repeat("x", bytes))
 	return r
 }
 
@@ -140,15 +140,15 @@ func TestTheTotalIsThatOfAllLogs(t *testing.T) {
 
 // keptBytes is what 1,000 tokens of 5 bytes take as a kept response, measured
 // on the heap.
-func keptBytes(t testing.TB, responses int) int {
-	t.Helper()
+func keptBytes(tb testing.TB, responses int) int {
+	tb.Helper()
 	reg := fanout.NewRegistry()
 	all := make([]*fanout.Response, responses)
 	before := heap()
 	for i := range all {
-		all[i] = begin(t, reg, spec())
+		all[i] = begin(tb, reg, spec())
 		for range 1000 {
-			add(t, all[i], "hello")
+			add(tb, all[i], "hello")
 		}
 		all[i].End(done)
 	}

@@ -81,16 +81,16 @@ func TestAPositionWithoutFramesGoesOnWithFrames(t *testing.T) {
 
 // loseElsewhere lets a response of another channel begin, end, expire, be
 // forgotten, and its channel with it.
-func loseElsewhere(t testing.TB, reg *fanout.Registry) {
-	t.Helper()
+func loseElsewhere(tb testing.TB, reg *fanout.Registry) {
+	tb.Helper()
 	s := spec()
 	s.Channel = "another"
-	r := begin(t, reg, s)
+	r := begin(tb, reg, s)
 	r.Publish()
 	r.End(done)
 	after(3 * keep)
 	if got := reg.Holdings(); got.Responses != 0 {
-		t.Fatalf("%+v", got)
+		tb.Fatalf("%+v", got)
 	}
 }
 

@@ -22,38 +22,38 @@ func spec() fanout.Spec {
 }
 
 // begin starts a response that does not exist yet.
-func begin(t testing.TB, reg *fanout.Registry, s fanout.Spec) *fanout.Response {
-	t.Helper()
+func begin(tb testing.TB, reg *fanout.Registry, s fanout.Spec) *fanout.Response {
+	tb.Helper()
 	r, found, err := reg.Begin(fanout.NewID(), s)
 	if err != nil || found {
-		t.Fatalf("begin: found %v, %v", found, err)
+		tb.Fatalf("begin: found %v, %v", found, err)
 	}
 	return r
 }
 
-func follow(t testing.TB, r *fanout.Response, index int) *fanout.Cursor {
-	t.Helper()
+func follow(tb testing.TB, r *fanout.Response, index int) *fanout.Cursor {
+	tb.Helper()
 	c, err := r.Follow(index)
 	if err != nil {
-		t.Fatalf("follow from %d: %v", index, err)
+		tb.Fatalf("follow from %d: %v", index, err)
 	}
 	return c
 }
 
 // wantFind checks what is found under the id of a response.
-func wantFind(t testing.TB, reg *fanout.Registry, r *fanout.Response, want error) {
-	t.Helper()
+func wantFind(tb testing.TB, reg *fanout.Registry, r *fanout.Response, want error) {
+	tb.Helper()
 	found, err := reg.Find(r.ID(), r.Access)
 	if !errors.Is(err, want) || (want == nil && found != r) {
-		t.Fatalf("find: %p %v, want %p %v", found, err, r, want)
+		tb.Fatalf("find: %p %v, want %p %v", found, err, r, want)
 	}
 }
 
 // wantNothing checks that the registry holds nothing more.
-func wantNothing(t testing.TB, reg *fanout.Registry) {
-	t.Helper()
+func wantNothing(tb testing.TB, reg *fanout.Registry) {
+	tb.Helper()
 	if got := reg.Holdings(); got != (fanout.Holdings{}) {
-		t.Fatalf("the registry holds %+v", got)
+		tb.Fatalf("the registry holds %+v", got)
 	}
 }
 
