@@ -187,7 +187,7 @@ func (a *admission) refusal(code provider.Code, err error, key string) error {
 		status = http.StatusServiceUnavailable
 	}
 	message, _ := strings.CutPrefix(err.Error(), "limit: ")
-	return &turnedAway{
+	return &turnedAwayError{
 		answer:     &provider.Error{Code: code, Status: status, Message: message},
 		retryAfter: a.limiter.RetryAfter(key),
 		reason:     string(drain.Exit),

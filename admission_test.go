@@ -94,7 +94,7 @@ func TestQueue(t *testing.T) {
 		if err != nil {
 			resp = nil
 		}
-		answers <- resp //nolint:bodyclose // closed by who reads it
+		answers <- resp
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	at := time.Now()
@@ -245,7 +245,7 @@ func TestManyAtOnce(t *testing.T) {
 	const places, queue, clients = 200, 100, 2000
 	g := newGate()
 	c, _ := serve(t, fmt.Sprintf("max_streams %d {\nqueue %d 30s\n}", places, queue), g.ServeHTTP)
-	var running, turnedAway atomic.Int64
+	var running, turnedAwayError atomic.Int64
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -259,7 +259,7 @@ func TestManyAtOnce(t *testing.T) {
 			case http.StatusOK:
 				running.Add(1)
 			case http.StatusTooManyRequests:
-				turnedAway.Add(1)
+				turnedAwayError.Add(1)
 			default:
 				t.Errorf("status %d", resp.StatusCode)
 			}
@@ -267,7 +267,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	eventually(t, "everybody has an answer or waits", func() bool {
-		return turnedAway.Load() == clients-places-queue && g.running.Load() == places
+		return turnedAwayError.Load() == clients-places-queue && g.running.Load() == places
 	})
 	for range places + queue {
 		g.release <- struct{}{}

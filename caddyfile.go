@@ -38,12 +38,12 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		return h.NewRoute(matcher, handler), nil
 	}
 	return h.NewRoute(nil, &caddyhttp.Subroute{Routes: caddyhttp.RouteList{
-		moduleRoute(h, controlMatcher(h, handler.Resume.Prefix), "llm_stream_control", handler.control()),
-		moduleRoute(h, matcher, "llm_stream", handler),
+		moduleRoute(controlMatcher(h, handler.Resume.Prefix), "llm_stream_control", handler.control()),
+		moduleRoute(matcher, "llm_stream", handler),
 	}}), nil
 }
 
-func moduleRoute(h httpcaddyfile.Helper, matcher caddy.ModuleMap, name string, handler any) caddyhttp.Route {
+func moduleRoute(matcher caddy.ModuleMap, name string, handler any) caddyhttp.Route {
 	route := caddyhttp.Route{
 		HandlersRaw: []json.RawMessage{caddyconfig.JSONModuleObject(handler, "handler", name, nil)},
 	}

@@ -281,7 +281,7 @@ func (h *Handler) admitted(w http.ResponseWriter, r *http.Request, serve func() 
 		return refuseWith(w, r, emit.DialectText, h.drain.turnAway())
 	}
 	if !h.app.enter() {
-		return refuseWith(w, r, emit.DialectText, tooManyClients)
+		return refuseWith(w, r, emit.DialectText, errTooManyClients)
 	}
 	defer h.app.leave()
 	return serve()

@@ -31,7 +31,6 @@ var formats = map[string]struct{ contentType, path string }{
 
 // replay is a backend that plays recordings, cut as the request says.
 type replay struct {
-	mu         sync.Mutex
 	recordings map[string]corpus.Recording
 }
 

@@ -50,18 +50,18 @@ func refusal(err error) *provider.Error {
 	}
 }
 
-// turnedAway is the error of a request that may come again later.
-type turnedAway struct {
+// turnedAwayError is the error of a request that may come again later.
+type turnedAwayError struct {
 	answer     *provider.Error
 	retryAfter time.Duration
 	reason     string // of a reconnect frame
 }
 
 // Error implements the error interface.
-func (t *turnedAway) Error() string { return t.answer.Error() }
+func (t *turnedAwayError) Error() string { return t.answer.Error() }
 
-// tooManyClients turns a request away because of max_clients.
-var tooManyClients = &turnedAway{
+// errTooManyClients turns a request away because of max_clients.
+var errTooManyClients = &turnedAwayError{
 	answer: &provider.Error{
 		Code: codeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
 	},
@@ -72,7 +72,7 @@ var tooManyClients = &turnedAway{
 // refuseWith answers with an error of ours, and leaves every other to Caddy.
 func refuseWith(w http.ResponseWriter, r *http.Request, dialect string, err error) error {
 	var own *provider.Error
-	var away *turnedAway
+	var away *turnedAwayError
 	switch {
 	case errors.As(err, &away):
 		away.write(w, r, dialect)
@@ -88,7 +88,7 @@ func refuseWith(w http.ResponseWriter, r *http.Request, dialect string, err erro
 
 // write answers the request. An EventSource takes every status but 200 for
 // final, so it is told to reconnect where the server is to blame.
-func (t *turnedAway) write(w http.ResponseWriter, r *http.Request, dialect string) {
+func (t *turnedAwayError) write(w http.ResponseWriter, r *http.Request, dialect string) {
 	if t.answer.Status == http.StatusServiceUnavailable && r.Method == http.MethodGet && acceptsEventStream(r) {
 		channel := emit.NewChannel()
 		channel.Header(w.Header())
@@ -112,7 +112,7 @@ func refuse(w http.ResponseWriter, dialect string, e *provider.Error, responseID
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(appendError(nil, dialect, e, responseID), '\n'))
+	_, _ = w.Write(append(appendError(nil, dialect, e, responseID), '\n')) //nolint:gosec // G705: it is JSON, and said to be
 }
 
 // appendError appends the JSON body of an error in the shape that clients of

@@ -96,7 +96,7 @@ func TestDeltasAreFlushedAsTheyCome(t *testing.T) {
 	replies := make(chan reply, 1)
 	go func() {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.Addr+chatPath, nil)
-		resp, err := http.DefaultClient.Do(req) //nolint:bodyclose // closed below
+		resp, err := http.DefaultClient.Do(req)
 		replies <- reply{resp, err}
 	}()
 	next <- rig.Chunk("a") // no header comes before the first frame

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -250,10 +251,8 @@ func (p *producer) passHeld() error {
 	if p.phase == refused {
 		return nil
 	}
-	for field, values := range trailers {
-		p.header[field] = values
-	}
-	if _, err := p.body.Write(p.reader.Held()); err != nil {
+	maps.Copy(p.header, trailers)
+	if _, err := p.body.Write(p.reader.Held()); err != nil { //nolint:gosec // G705: a proxy passes on what the upstream sends
 		return err
 	}
 	return http.NewResponseController(p.body).Flush()

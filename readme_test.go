@@ -1,14 +1,13 @@
 package llmstream_test
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
-
-	"encoding/json"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,8 +59,8 @@ func (q request) try(ctx context.Context, c *rig.Caddy) (*http.Response, error) 
 
 func post(body string, header ...string) request {
 	h := make(http.Header)
-	for i := 0; i < len(header); i += 2 {
-		h.Set(header[i], header[i+1])
+	for pair := range slices.Chunk(header, 2) {
+		h.Set(pair[0], pair[1])
 	}
 	return request{http.MethodPost, chatPath, body, h}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -103,12 +104,7 @@ func Load(tb testing.TB, formats ...string) []Recording {
 }
 
 func wanted(format string, formats []string) bool {
-	for _, f := range formats {
-		if f == format {
-			return true
-		}
-	}
-	return len(formats) == 0
+	return len(formats) == 0 || slices.Contains(formats, format)
 }
 
 func read(tb testing.TB, root, file, format string) Recording {

@@ -66,7 +66,7 @@ func appendCleaned(dst []byte, s string) ([]byte, int) {
 	case !ok: // no escape at all: a reverse solidus that was not escaped
 		return appendEscape(dst, '\\'), 1
 	case r < firstNonASCII && (r < firstPrintable || shortEscape[r] != 0):
-		return appendEscape(dst, byte(r)), longEscapeLen
+		return appendEscape(dst, byte(r)), longEscapeLen //nolint:gosec // G115: r is ASCII
 	case !utf16.IsSurrogate(r):
 		return utf8.AppendRune(dst, r), longEscapeLen
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile" // the adapter
 	_ "github.com/caddyserver/caddy/v2/modules/standard"          // the modules that a Caddyfile names
 )
