@@ -3,8 +3,10 @@ package llmstream
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -69,9 +71,8 @@ func (d *Drain) validate() error {
 
 func (d *Drain) config() drain.Config {
 	return drain.Config{
-		Deadline: orDefault(d.Deadline, defaultDeadline),
-		Spread:   orDefault(d.Spread, defaultSpread),
-		Retry:    orDefault(d.Retry, defaultRetry),
+		Spread: orDefault(d.Spread, defaultSpread),
+		Retry:  orDefault(d.Retry, defaultRetry),
 	}
 }
 
@@ -87,27 +88,42 @@ var drained = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
 // drainer drains the clients of one handler.
 type drainer struct {
 	*drain.Group
-	app    *App
-	reload bool // clients are sent away when the configuration is replaced
+	app      *App
+	deadline time.Duration
+	reload   bool // clients are sent away when the configuration is replaced
+
+	// who takes the clients over at a reload: see succeeds
+	generation uint64
+	listen     []string
+	prefix     string // of the control endpoints; empty for a handler of requests
+	resumes    bool
+
+	superseded atomic.Bool // its configuration is no longer the running one
 }
 
-// drainers are those of every configuration that has clients, superseded ones
-// included: all of them drain when the process exits.
-var drainers = struct {
-	sync.Mutex
-	set map[*drainer]struct{}
-}{set: make(map[*drainer]struct{})}
+// generations counts the drainers: the handlers of a later configuration have
+// a higher number.
+var generations atomic.Uint64
 
 // newDrainer sets up the draining of a handler. The server's shutdown begins it
 // at a reload and at exit, before Caddy waits for open requests.
 func newDrainer(ctx caddy.Context, app *App, d *Drain) *drainer {
-	dr := &drainer{Group: drain.New(d.config()), app: app, reload: d.OnReload != onReloadOff}
-	drainers.Lock()
-	drainers.set[dr] = struct{}{}
-	drainers.Unlock()
+	dr := &drainer{
+		Group: drain.New(d.config()), app: app,
+		deadline: orDefault(d.Deadline, defaultDeadline), reload: d.OnReload != onReloadOff,
+		generation: generations.Add(1),
+	}
+	switch module := ctx.Module().(type) {
+	case *Handler:
+		dr.resumes = module.Resume != nil
+	case *Control:
+		dr.resumes, dr.prefix = true, module.Resume.Prefix
+	}
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		dr.listen = server.Listen
 		server.RegisterOnShutdown(dr.begin)
 	}
+	everyone.add(dr)
 	return dr
 }
 
@@ -115,80 +131,69 @@ func newDrainer(ctx caddy.Context, app *App, d *Drain) *drainer {
 func (dr *drainer) begin() {
 	switch {
 	case caddy.Exiting():
-		exitAll()
+		everyone.exit(dr.app.exitLimit())
+	case dr.reload && everyone.hasSuccessor(dr):
+		dr.Reload(drain.OnReload)
 	case dr.reload:
-		dr.Reload()
+		// Who reads a response may do so to its end. A channel has none, and
+		// who follows it has to learn that it is no longer there.
+		dr.Reload(drain.Always)
 	}
 }
 
-// exitAll drains everything, because the process exits.
-func exitAll() {
-	limits.Range(func(_, v any) bool {
-		v.(pooledLimiter).Drain()
-		return true
-	})
-	drainers.Lock()
-	defer drainers.Unlock()
-	for dr := range drainers.set {
-		dr.Exit(dr.app.exitLimit())
-	}
+// succeeds reports whether the clients of another handler find their responses
+// here when they come back.
+func (dr *drainer) succeeds(other *drainer) bool {
+	return dr.generation > other.generation && dr.app != other.app && !dr.superseded.Load() &&
+		dr.resumes && dr.prefix == other.prefix &&
+		slices.ContainsFunc(other.listen, func(addr string) bool { return slices.Contains(dr.listen, addr) })
 }
 
-// cleanup is for the end of the configuration. Where it still has clients, the
-// exit is watched for: nothing tells a superseded configuration of it.
+// cleanup is for the end of the configuration. Clients may be there for long.
 func (dr *drainer) cleanup() {
 	dr.begin()
-	empty := dr.Empty()
-	select {
-	case <-empty:
-		dr.forget()
-	default:
-		go dr.watchExit(empty)
-	}
-}
-
-func (dr *drainer) forget() {
-	drainers.Lock()
-	defer drainers.Unlock()
-	delete(drainers.set, dr)
-}
-
-// exitPoll is how often a superseded configuration looks whether the process
-// exits.
-const exitPoll = 200 * time.Millisecond
-
-// watchExit drains a superseded configuration when the process exits. It ends
-// with the last client.
-func (dr *drainer) watchExit(empty <-chan struct{}) {
-	defer dr.forget()
-	ticker := time.NewTicker(exitPoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-empty:
-			return
-		case <-ticker.C:
-			if caddy.Exiting() {
-				exitAll()
-				<-empty
-				return
-			}
-		}
-	}
+	dr.superseded.Store(true)
+	everyone.add(dr)
 }
 
 // exitLimit returns how long the exit may take by Caddy's grace_period; 0 where
 // there is none.
-func (a *App) exitLimit() time.Duration {
-	if a.grace <= 0 {
+func (a *App) exitLimit() time.Duration { return limitOf(a.grace) }
+
+func limitOf(grace time.Duration) time.Duration {
+	if grace <= 0 {
 		return 0
 	}
-	return max(a.grace-graceMargin, a.grace/2)
+	return max(grace-graceMargin, grace/2)
 }
 
-// cutOff returns what frees a goroutine that waits for a client to take what
-// it writes. It goes to the innermost writer: those around it are not made to
-// be used from another goroutine, and this one is on all protocols.
+// open makes a request one of those that the exit waits for and ends, from its
+// beginning, also while it sends its body or waits for a place. It returns
+// what is to be called at its end.
+func (dr *drainer) open(w http.ResponseWriter, r *http.Request) (done func()) {
+	conn, _ := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn)
+	if tlsConn, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = tlsConn.NetConn() // without a farewell, for which one might have to wait
+	}
+	cut := cutOff(w)
+	if conn != nil {
+		cut = func() { _ = conn.Close() }
+	}
+	m := dr.joined(drain.Never, nil, cut)
+	return func() {
+		m.Leave()
+		deadline, exits := everyone.deadline(dr)
+		if conn != nil && exits && (r.ProtoMajor == 1 || !time.Now().Before(deadline)) {
+			// net/http may wait for the rest of a request body, and HTTP/2 for
+			// a client to close an idle connection
+			_ = conn.SetDeadline(time.Now().Add(drain.CutAfter))
+		}
+	}
+}
+
+// cutOff returns what frees a goroutine that waits for a client, where the
+// connection is not known, as on HTTP/3. It goes to the innermost writer:
+// those around it are not made to be used from another goroutine.
 func cutOff(w http.ResponseWriter) func() {
 	for {
 		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -197,16 +202,16 @@ func cutOff(w http.ResponseWriter) func() {
 		}
 		w = inner.Unwrap()
 	}
-	deadliner, ok := w.(interface{ SetWriteDeadline(t time.Time) error })
-	if !ok {
-		return func() {}
+	rc := http.NewResponseController(w)
+	return func() {
+		_ = rc.SetReadDeadline(time.Unix(1, 0))
+		_ = rc.SetWriteDeadline(time.Unix(1, 0))
 	}
-	return func() { _ = deadliner.SetWriteDeadline(time.Unix(1, 0)) }
 }
 
 // turnAway is the answer to a request that comes while the process goes down.
 func (dr *drainer) turnAway() error {
-	return &turnedAway{
+	return &turnedAwayError{
 		answer: &provider.Error{
 			Code: provider.CodeDraining, Status: http.StatusServiceUnavailable, Message: errDraining.Error(),
 		},
@@ -215,10 +220,19 @@ func (dr *drainer) turnAway() error {
 	}
 }
 
+// joined is Join for a handler whose configuration may be superseded.
+func (dr *drainer) joined(returning drain.Returning, end, cut func()) *drain.Member {
+	m := dr.Join(returning, end, cut)
+	if dr.superseded.Load() { // else it is in everyone as long as it has clients
+		everyone.add(dr)
+	}
+	return m
+}
+
 // join makes a client one of those who are drained together. At the deadline
 // end has to end what the client reads.
 func (h *Handler) join(c *client, returning drain.Returning, end func()) *drain.Member {
-	c.member = h.drain.Join(returning, end, cutOff(c.w))
+	c.member = h.drain.joined(returning, end, nil)
 	return c.member
 }
 

@@ -12,11 +12,8 @@ import (
 	"time"
 )
 
-// Config says how a Group drains.
+// Config says how a Group sends clients away.
 type Config struct {
-	// Deadline is how long after the beginning of the exit the last client is
-	// ended.
-	Deadline time.Duration
 	// Spread is the time over which clients who can come back are sent away.
 	Spread time.Duration
 	// Retry is about how long a client is to wait before it comes back.
@@ -43,27 +40,25 @@ const (
 	Always                    // it can go on in another process
 )
 
-// cutAfter is how long after its end a client may take to be gone before its
+// CutAfter is how long after its end a client may take to be gone before its
 // connection is cut.
-const cutAfter = 500 * time.Millisecond
+const CutAfter = 300 * time.Millisecond
 
 // Group is the open clients of one configuration. It is safe for concurrent
 // use.
 type Group struct {
 	config Config
 
-	mu      sync.Mutex
-	reason  Reason
-	members map[*Member]struct{}
-	empty   chan struct{} // closed while there are no members
-	timers  []*time.Timer // of the exit
+	mu       sync.Mutex
+	reason   Reason
+	sends    Returning // who is sent away: those who return as often, at least
+	deadline time.Time // of the exit
+	members  map[*Member]struct{}
 }
 
 // New returns a Group without clients.
 func New(c Config) *Group {
-	g := &Group{config: c, members: make(map[*Member]struct{}), empty: make(chan struct{})}
-	close(g.empty)
-	return g
+	return &Group{config: c, members: make(map[*Member]struct{})}
 }
 
 // Member is one open client of a Group.
@@ -72,28 +67,27 @@ type Member struct {
 	returning Returning
 	end       func()
 	cut       func()
+	away      chan struct{}
 
-	away     chan struct{}
-	timer    *time.Timer // closes away
-	cutting  sync.Mutex  // held while cut runs
-	departed bool        // guarded by cutting
+	// guarded by group.mu
+
+	leaving *time.Timer // closes away; nil while it is not the client's turn
+	ending  *time.Timer // calls end, and then cut
+
+	acting   sync.Mutex // held while end or cut runs
+	departed bool       // guarded by acting
 }
 
 // Join adds a client, who must Leave. At the deadline of the exit end is
-// called, which has to bring the client's response to an end, and a moment
+// called, which has to bring the client's response to an end, and CutAfter
 // later cut, which has to free the client's goroutine from whatever it waits
-// for. Neither is called after Leave.
+// for; either may be nil. Neither is called after Leave.
 func (g *Group) Join(returning Returning, end, cut func()) *Member {
 	m := &Member{group: g, returning: returning, end: end, cut: cut, away: make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.members) == 0 {
-		g.empty = make(chan struct{})
-	}
 	g.members[m] = struct{}{}
-	if g.sends(m) { // it came in the last moment
-		g.sendAway(m)
-	}
+	g.treat(m) // it may have come in the last moment
 	return m
 }
 
@@ -103,22 +97,16 @@ func (m *Member) Away() <-chan struct{} { return m.away }
 
 // Leave removes the client.
 func (m *Member) Leave() {
-	m.cutting.Lock()
+	m.acting.Lock()
 	m.departed = true
-	m.cutting.Unlock()
-	g := m.group
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if m.timer != nil {
-		m.timer.Stop()
-	}
-	delete(g.members, m)
-	if len(g.members) > 0 {
-		return
-	}
-	close(g.empty)
-	for _, timer := range g.timers {
-		timer.Stop()
+	m.acting.Unlock()
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	delete(m.group.members, m)
+	for _, timer := range []*time.Timer{m.leaving, m.ending} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 }
 
@@ -135,99 +123,92 @@ func (g *Group) Retry() time.Duration {
 	return time.Duration(float64(g.config.Retry) * (0.75 + rand.Float64()/2)) //nolint:gosec // no secret
 }
 
-// Empty returns a channel that is closed when there are no clients. Clients
-// that come later do not open it again.
-func (g *Group) Empty() <-chan struct{} {
+// Len returns how many clients there are.
+func (g *Group) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.empty
+	return len(g.members)
 }
 
-// Reload sends the clients away who can come back to the next configuration.
-// The others stay.
-func (g *Group) Reload() {
+// Reload sends clients away to the next configuration: those who return as
+// often as given, or more often. The others stay. Only the first call has an
+// effect, and none after Exit.
+func (g *Group) Reload(returning Returning) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.reason == None {
-		g.begin(Reload)
+		g.begin(Reload, returning)
 	}
 }
 
 // Exit sends the clients away who can come back to another process, and ends
-// the others at the deadline, or after limit where that is shorter and not 0.
-func (g *Group) Exit(limit time.Duration) {
+// the others at the deadline. Only the first call has an effect.
+func (g *Group) Exit(deadline time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.reason != Exit {
+		g.deadline = deadline
+		g.begin(Exit, Always)
+	}
+}
+
+// begin starts to drain. The caller holds mu, as with all that follows.
+func (g *Group) begin(reason Reason, sends Returning) {
+	g.reason, g.sends = reason, sends
+	for m := range g.members {
+		g.treat(m)
+	}
+}
+
+// treat does with a client what the reason demands.
+func (g *Group) treat(m *Member) {
+	switch {
+	case g.reason == None:
+		return
+	case m.returning != Never && m.returning >= g.sends:
+		g.sendAway(m)
+	case m.leaving != nil && m.leaving.Stop():
+		m.leaving = nil // there is no next configuration to come back to
+	}
 	if g.reason == Exit {
-		return
-	}
-	g.begin(Exit)
-	if len(g.members) == 0 {
-		return
-	}
-	deadline := g.config.Deadline
-	if limit > 0 {
-		deadline = min(deadline, limit)
-	}
-	g.timers = append(g.timers,
-		time.AfterFunc(deadline, func() { g.each((*Member).finish) }),
-		time.AfterFunc(deadline+cutAfter, func() { g.each((*Member).sever) }))
-}
-
-// begin starts to send away who can come back. The caller holds mu.
-func (g *Group) begin(reason Reason) {
-	g.reason = reason
-	for m := range g.members {
-		if g.sends(m) {
-			g.sendAway(m)
-		}
+		m.ending = time.AfterFunc(time.Until(g.deadline), m.finish)
 	}
 }
 
-// sends reports whether a client is to be sent away. The caller holds mu.
-func (g *Group) sends(m *Member) bool {
-	switch g.reason {
-	case Reload:
-		return m.returning >= OnReload
-	case Exit:
-		return m.returning == Always
-	case None:
-	}
-	return false
-}
-
-// sendAway gives a client its moment. The caller holds mu.
+// sendAway gives a client its moment.
 func (g *Group) sendAway(m *Member) {
-	if m.timer != nil {
+	if m.leaving != nil {
 		return
 	}
-	after := time.Duration(rand.Int64N(int64(max(g.config.Spread, 1)))) //nolint:gosec // no secret
-	m.timer = time.AfterFunc(after, func() { close(m.away) })
+	spread := g.config.Spread
+	if g.reason == Exit {
+		spread = min(spread, time.Until(g.deadline))
+	}
+	after := time.Duration(rand.Int64N(int64(max(spread, 1)))) //nolint:gosec // no secret
+	m.leaving = time.AfterFunc(after, func() { close(m.away) })
 }
 
-// each does something with every client that is there.
-func (g *Group) each(f func(*Member)) {
-	g.mu.Lock()
-	members := make([]*Member, 0, len(g.members))
-	for m := range g.members {
-		members = append(members, m)
+// finish brings the client's response to an end, and cuts it off later.
+func (m *Member) finish() {
+	if !m.unlessDeparted(m.end) {
+		return
 	}
-	g.mu.Unlock()
-	for _, m := range members {
-		f(m)
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	if _, here := m.group.members[m]; here {
+		m.ending = time.AfterFunc(CutAfter, func() { m.unlessDeparted(m.cut) })
 	}
 }
 
-// finish brings the client's response to an end.
-func (m *Member) finish() { m.unlessDeparted(m.end) }
-
-// sever frees the client's goroutine.
-func (m *Member) sever() { m.unlessDeparted(m.cut) }
-
-func (m *Member) unlessDeparted(f func()) {
-	m.cutting.Lock()
-	defer m.cutting.Unlock()
-	if !m.departed {
+// unlessDeparted calls f, and reports whether the client was still there.
+func (m *Member) unlessDeparted(f func()) bool {
+	m.acting.Lock()
+	defer m.acting.Unlock()
+	if m.departed {
+		return false
+	}
+	if f != nil {
 		f()
 	}
+	return true
 }
