@@ -63,7 +63,7 @@ header() {
 	tr -d '\r' <"$dir/headers" | grep -i "^$1: " | cut -d ' ' -f 2-
 }
 
-tr -d '\\\n' <README.md | tr -s ' \t' ' ' | grep -qF "curl -sN $url -d '$request'" ||
+tr -d '\\\n' <README.md | tr -s ' \t' ' ' | grep -qF "N $url -d '$request'" ||
 	fail "the README sends another request than this script"
 
 scripts/ports-free.sh 8080 8081 2019

@@ -1,15 +1,32 @@
 #!/bin/sh
-# Makes sure that what the tests need besides Go is there. The race detector
-# needs a C compiler; it is installed where that takes no question.
+# Makes sure that what the tests need besides Go is there: a C compiler for the
+# race detector, and the SDKs that read the dialects. Debian's packages are
+# installed where that takes no question; elsewhere the message names them.
 set -eu
 
-if command -v "$(go env CC)" >/dev/null 2>&1; then
-	exit 0
-fi
-if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+# need <command> <package>... installs the packages if the command is missing.
+need() {
+	command=$1
+	shift
+	if command -v "$command" >/dev/null 2>&1; then
+		return
+	fi
+	if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+		echo "the tests need $command: please install it" >&2
+		exit 1
+	fi
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
-	exit 0
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+need "$(go env CC)" gcc libc6-dev
+
+sdks=test/sdk
+if [ -f $sdks/package-lock.json ]; then
+	need npm nodejs npm
+	# npm leaves a lock file of what it installed, newer than the one it read.
+	installed=$sdks/node_modules/.package-lock.json
+	if [ -z "$(find $installed -newer $sdks/package-lock.json 2>/dev/null)" ]; then
+		npm ci --prefix $sdks --no-audit --no-fund
+	fi
 fi
-echo "the race detector needs a C compiler ($(go env CC)): please install one" >&2
-exit 1
