@@ -1,0 +1,140 @@
+package sdk_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// run is one request that a program makes with its SDK.
+type run struct {
+	Name      string `json:"name"`
+	Way       string `json:"way"` // which of the SDK's ways to ask
+	URL       string `json:"url"` // the SDK adds the path of its API
+	Tools     bool   `json:"tools,omitempty"`
+	MaxTokens int    `json:"maxTokens,omitempty"`
+	Retries   int    `json:"retries,omitempty"`
+}
+
+// outcome is what an SDK made of a response.
+type outcome struct {
+	Run       string
+	Text      string
+	Reasoning string
+	Refusal   string
+	Tools     []toolCall
+	Finish    string
+	Usage     *struct{ Input, Output int64 }
+	// Ended is whether the SDK gives the response out as whole.
+	Ended bool
+	Error *sdkError
+
+	// Of an EventSource:
+	IDs         []string // of the events
+	Connections int      // more than one where it has reconnected
+	Closed      int      // the status that made it give up
+}
+
+type toolCall struct{ ID, Name, Arguments string }
+
+// sdkError is what an application sees of the exception of its SDK.
+type sdkError struct {
+	Class, Message, Type, Code string
+	Status                     int
+}
+
+// program runs an SDK.
+type program struct {
+	name    string   // of the SDK, with its version
+	command []string // in this folder
+}
+
+// npm is a program that uses an npm package.
+func npm(t *testing.T, pkg, script string) program {
+	t.Helper()
+	manifest, err := os.ReadFile(filepath.Join("node_modules", filepath.FromSlash(pkg), "package.json"))
+	if err != nil {
+		t.Fatalf("%s is not installed; scripts/testdeps.sh installs it: %v", pkg, err)
+	}
+	var m struct{ Version string }
+	if err := json.Unmarshal(manifest, &m); err != nil {
+		t.Fatal(err)
+	}
+	return program{pkg + " " + m.Version, []string{"node", script}}
+}
+
+// needNode fails the test where there is no Node.js.
+func needNode(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Fatalf("the SDKs for JavaScript need Node.js 20 or later and npm: %v", err)
+	}
+}
+
+// buildGo builds the program of the Go SDKs, once for all tests.
+var buildGo = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "llmstream-sdk")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "sdk")
+	cmd := exec.Command("go", "build", "-o", bin, ".")
+	cmd.Dir = "go"
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the program of the Go SDKs: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+// goSDK is a program that uses a Go module.
+func goSDK(t *testing.T, module, argument string) program {
+	t.Helper()
+	bin, err := buildGo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
+	cmd.Dir = "go"
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	version, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program{module + " " + string(bytes.TrimSpace(version)), []string{bin, argument}}
+}
+
+// do makes all runs, each in a request of its own, in one process.
+func (p program) do(t *testing.T, runs []run) map[string]outcome {
+	t.Helper()
+	input, err := json.Marshal(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), p.command[0], p.command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", p.name, err, stdout.Bytes(), stderr.Bytes())
+	}
+	outcomes := make(map[string]outcome, len(runs))
+	lines := bufio.NewScanner(&stdout)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var o outcome
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			t.Fatalf("%s printed %s: %v", p.name, lines.Bytes(), err)
+		}
+		outcomes[o.Run] = o
+	}
+	if len(outcomes) != len(runs) {
+		t.Errorf("%s: %d of %d runs said what came\n%s", p.name, len(outcomes), len(runs), stderr.Bytes())
+	}
+	return outcomes
+}
