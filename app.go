@@ -28,9 +28,14 @@ type App struct {
 	// it the responses that ended first expire. Default: no bound.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
-	ctx    caddy.Context
-	shared *shared
-	grace  time.Duration // Caddy's grace_period; 0 where there is none
+	// Gives the metrics of responses a label for the model. Off by default:
+	// the backend decides how many values it has.
+	ModelLabel bool `json:"model_label,omitempty"`
+
+	ctx     caddy.Context
+	metrics *metricSet
+	shared  *shared
+	grace   time.Duration // Caddy's grace_period; 0 where there is none
 
 	places     map[string]int // how many limits without a name are alike
 	admissions map[string]*admission
@@ -49,6 +54,13 @@ func (a *App) Provision(ctx caddy.Context) (err error) {
 	a.ctx = ctx
 	a.places = make(map[string]int)
 	a.admissions = make(map[string]*admission)
+	a.metrics = plainMetrics()
+	if a.ModelLabel {
+		a.metrics = modelMetrics()
+	}
+	if err := a.metrics.register(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
 	a.shared, err = acquireShared()
 	return err
 }
@@ -108,19 +120,24 @@ func (a *App) Cleanup() error {
 // counts nothing, where there are too many.
 func (a *App) enter() bool {
 	if n := a.shared.clients.Add(1); a.MaxClients > 0 && n > int64(a.MaxClients) {
-		a.leave()
+		a.shared.clients.Add(-1)
 		return false
 	}
+	a.metrics.activeClients.Inc()
 	return true
 }
 
-func (a *App) leave() { a.shared.clients.Add(-1) }
+func (a *App) leave() {
+	a.shared.clients.Add(-1)
+	a.metrics.activeClients.Dec()
+}
 
 // parseGlobal sets up the app from the global option. Syntax:
 //
 //	llm_stream {
 //		max_clients <n>
 //		max_memory  <size>
+//		model_label
 //	}
 func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
@@ -143,6 +160,13 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return unmarshalBlock(d, 0, map[string]func() error{
 		"max_clients": func() error { return unmarshalCount(d, &a.MaxClients) },
 		"max_memory":  func() error { return unmarshalSize(d, &a.MaxMemory) },
+		"model_label": func() error {
+			a.ModelLabel = true
+			if d.NextArg() {
+				return d.ArgErr()
+			}
+			return nil
+		},
 	})
 }
 

@@ -32,7 +32,9 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	p.watch = h.newWatch(cancel, c)
 	c.model = p.model
 	defer p.watch.StopAndWait()
+	h.observe(p, r, "", cancel)
 	end := p.settle(p.run(next, h.upstreamRequest(ctx, r, c, p.awaitStream)))
+	p.conclude(c, r)
 	if p.err != nil {
 		end.aborted = true
 	}
@@ -59,6 +61,8 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	p.watch = h.newWatch(cancel, nil)
 	c.model = p.model
 	defer p.watch.StopAndWait()
+	h.observe(p, r, "", cancel)
+	defer p.conclude(c, r)
 	up := h.upstreamRequest(ctx, r, c, func() {
 		p.awaitStream()
 		c.watch.EnableHeartbeat()
@@ -78,9 +82,22 @@ type upstream struct {
 
 func (h *Handler) newProducer(up upstream, r *http.Request, w http.ResponseWriter, dialect string, log eventLog, out outlet) *producer {
 	return &producer{
-		handler: h, path: originalPath(r), dialect: dialect, log: log, out: out,
+		handler: h, id: log.ID(), path: originalPath(r), dialect: dialect, log: log, out: out,
 		ctx: up.ctx, cancel: up.cancel, header: w.Header().Clone(),
 	}
+}
+
+// observe begins the record of the producer's response.
+func (h *Handler) observe(p *producer, r *http.Request, channel string, cancel func(error)) {
+	p.record = newRecord(h.app.metrics, p.id, p.dialect, channel, cancel)
+	attachRecord(r, p.record)
+}
+
+// conclude ends the record of a response that is bound to its client.
+func (p *producer) conclude(c *client, r *http.Request) {
+	p.record.clientBytes.Store(c.sent.Load())
+	p.report(c.fate(r))
+	p.record.trace(r.Context())
 }
 
 // newWatch returns the watch of a producer. It beats for the client where that
@@ -115,7 +132,7 @@ func (p *producer) awaitStream() {
 
 // newClient returns a client of a response, who has no place in its log yet.
 func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) *client {
-	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout, drain: h.drain}
+	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout, drain: h.drain, metrics: h.app.metrics}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// a backend may answer before it has read the whole prompt
 		_ = c.rc.EnableFullDuplex()

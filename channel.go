@@ -19,7 +19,7 @@ func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Acce
 	}
 	defer sub.Close()
 	follower := &channelFollower{
-		client:  client{w: w, rc: http.NewResponseController(w), writeTimeout: c.handler.writeTimeout, dialect: dialectChannel},
+		client:  client{w: w, rc: http.NewResponseController(w), writeTimeout: c.handler.writeTimeout, dialect: dialectChannel, metrics: c.handler.app.metrics},
 		sub:     sub,
 		encoder: emit.NewChannel(),
 		pace:    c.handler.pace,
@@ -100,6 +100,7 @@ func (f *channelFollower) encode(bw *bufio.Writer, item *fanout.Item) error {
 
 // sendAway tells the client to come back.
 func (f *channelFollower) sendAway() error {
+	f.metrics.reconnects.WithLabelValues(string(f.drain.Reason())).Inc()
 	err := f.write(func(bw *bufio.Writer) bool {
 		f.encoder.Reconnect(bw, f.sub.Position(), f.drain.Retry(), string(f.drain.Reason()))
 		return true

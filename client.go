@@ -2,8 +2,10 @@ package llmstream
 
 import (
 	"bufio"
+	"errors"
 	"maps"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +28,8 @@ type client struct {
 	cursor       *fanout.Cursor
 	model        func() string // of the response, once there is output
 	wantUsage    atomic.Bool   // the request asks for the token counts
+	sent         atomic.Int64  // bytes of the body
+	metrics      *metricSet
 	writeTimeout time.Duration // of one write without progress; 0 is none
 
 	drain  *drainer
@@ -45,6 +49,7 @@ type client struct {
 	status    int         // likewise
 	committed bool        // a status has been written
 	ended     bool        // the terminal frame has been written
+	slow      bool        // he was disconnected because he takes too little
 	aborts    bool        // after the terminal frame the connection must be aborted
 	left      bool        // he was sent away with a reconnect frame
 	mirror    *mirror     // of a stream that passes through as it is
@@ -59,6 +64,21 @@ type client struct {
 const frameBuffer = 16 << 10
 
 var frameWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, frameBuffer) }}
+
+// tally writes to a client and counts what it has been sent.
+type tally struct{ *client }
+
+// Write implements io.Writer.
+func (t tally) Write(p []byte) (int, error) {
+	n, err := t.w.Write(p)
+	t.count(n)
+	return n, err
+}
+
+func (c *client) count(n int) {
+	c.sent.Add(int64(n))
+	c.metrics.clientBytes.Add(float64(n))
+}
 
 // pump writes all that the client has not had yet and flushes it.
 func (c *client) pump(merge bool) error {
@@ -93,7 +113,7 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 		return c.err
 	}
 	bw := frameWriters.Get().(*bufio.Writer)
-	bw.Reset(c.w)
+	bw.Reset(tally{c})
 	if c.writeTimeout > 0 {
 		// from this goroutine alone, and cleared again: on HTTP/2 an armed
 		// deadline resets a stream that is merely silent
@@ -102,6 +122,9 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 	if f(bw) {
 		if c.err = bw.Flush(); c.err == nil {
 			c.err = c.rc.Flush()
+		}
+		if errors.Is(c.err, os.ErrDeadlineExceeded) {
+			c.metrics.slowClients.WithLabelValues("write_timeout").Inc()
 		}
 	}
 	if c.writeTimeout > 0 && c.err == nil {

@@ -133,11 +133,20 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		c.watch.EnableHeartbeat()
 		c.asked = true
 	}
+	h.observe(p, r, response.Channel, func(cause error) {
+		response.End(cancelled)
+		response.Cancel(cause)
+	})
+	defer func() {
+		p.record.clientBytes.Store(c.sent.Load())
+		p.record.trace(r.Context())
+	}()
 	up := detach(call.ctx, r, p, call.body)
 	h.app.shared.running.Go(func() {
 		defer leave()
 		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
+		p.report("")
 		if p.phase != finished {
 			response.Discard()
 		}

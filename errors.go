@@ -75,6 +75,7 @@ func refuseWith(w http.ResponseWriter, r *http.Request, dialect string, err erro
 	var away *turnedAwayError
 	switch {
 	case errors.As(err, &away):
+		clientsMetrics().rejected.WithLabelValues(string(away.answer.Code)).Inc()
 		away.write(w, r, dialect)
 	case errors.As(err, &own):
 		refuse(w, dialect, own, "")

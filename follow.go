@@ -13,10 +13,12 @@ import (
 func (h *Handler) resumeResponse(w http.ResponseWriter, r *http.Request, as fanout.Access, eventID string) error {
 	id, index, err := fanout.ParseEventID(eventID)
 	if err != nil {
+		h.resumeResult(err)
 		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	response, err := h.app.shared.registry.Find(id, as)
 	if err != nil {
+		h.resumeResult(err)
 		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	return h.follow(w, r, response, index)
@@ -28,13 +30,17 @@ func (h *Handler) resumeResponse(w http.ResponseWriter, r *http.Request, as fano
 func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanout.Response, index int) error {
 	c, err := h.newFollower(w, r, response, index)
 	if err != nil {
+		h.resumeResult(err)
 		return refuseWith(w, r, response.Dialect, refusal(err))
 	}
 	defer response.Leave()
+	logFollowed(r, response, c)
 	if c.cursor.Ended() {
+		h.resumeResult(errAtEnd)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	h.resumeResult(nil)
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
 	c.watch.EnableHeartbeat()
@@ -116,6 +122,9 @@ func (c *client) catchUp(p pace) error {
 	case slow && p.policy == slowDisconnect:
 		return c.disconnect(p)
 	}
+	if slow {
+		c.metrics.slowClients.WithLabelValues("coalesced").Inc()
+	}
 	err := c.send(&batch, c.replaying || slow)
 	c.replaying = c.replaying && c.cursor.Lag() > p.events
 	return err
@@ -125,6 +134,7 @@ func (c *client) catchUp(p pace) error {
 // of the log.
 func (c *client) skip(batch *fanout.Batch) error {
 	dropped := batch.Skip()
+	c.metrics.slowClients.WithLabelValues("dropped").Inc()
 	return c.write(func(bw *bufio.Writer) bool {
 		c.commit()
 		if dropped > 0 {
@@ -140,6 +150,8 @@ func (c *client) skip(batch *fanout.Batch) error {
 // disconnect sends a slow client away, with a reconnect frame where he can
 // come back.
 func (c *client) disconnect(p pace) error {
+	c.slow = true
+	c.metrics.slowClients.WithLabelValues("disconnected").Inc()
 	if !p.resumable || !c.reconnect(reasonSlowClient) {
 		return errSlowClient
 	}
@@ -172,6 +184,7 @@ func (c *client) reconnect(reason string) bool {
 		return false
 	}
 	c.left = true
+	c.metrics.reconnects.WithLabelValues(reason).Inc()
 	_ = c.write(func(bw *bufio.Writer) bool {
 		c.commit()
 		if text, ok := c.encoder.(*emit.Text); ok {

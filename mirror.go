@@ -27,6 +27,7 @@ func (m *mirror) Write(p []byte) (int, error) {
 	m.client.mu.Lock()
 	defer m.client.mu.Unlock()
 	n, err := m.ResponseWriter.Write(p)
+	m.client.count(n)
 	m.tail = append(m.tail, p[max(0, n-4):n]...)
 	m.tail = m.tail[max(0, len(m.tail)-4):]
 	return n, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
@@ -23,8 +24,9 @@ type outlet interface {
 	// response already.
 	pass(status int, header http.Header) http.ResponseWriter
 	// deliver lets the client have what is new in the log, and tells the watch
-	// when the model's output has come.
-	deliver(watch *timeouts.Watch) error
+	// when the model's output has come. It returns that moment, as the watch
+	// counts.
+	deliver(watch *timeouts.Watch) (time.Duration, error)
 }
 
 // errClientGone is the error of what a producer does for a client who has left.
@@ -38,17 +40,14 @@ type attached struct {
 	stream *fanout.Stream
 }
 
-func (a attached) deliver(watch *timeouts.Watch) error {
-	watch.Block()
+func (a attached) deliver(watch *timeouts.Watch) (time.Duration, error) {
+	at := watch.Block()
 	err := a.pump(false)
 	watch.Delivered()
-	if err != nil {
-		return err
-	}
-	if !a.ended {
+	if err == nil && !a.ended {
 		a.stream.Recycle()
 	}
-	return nil
+	return at, err
 }
 
 // handover is the outlet of a producer that runs in a goroutine of its own. As
@@ -115,9 +114,8 @@ func (h *handover) pass(status int, header http.Header) http.ResponseWriter {
 }
 
 // deliver implements outlet: who reads the log is woken by the log.
-func (h *handover) deliver(watch *timeouts.Watch) error {
-	watch.Output()
-	return nil
+func (h *handover) deliver(watch *timeouts.Watch) (time.Duration, error) {
+	return watch.Output(), nil
 }
 
 // borrowed is the body of a response that goes through as it is, written from

@@ -26,6 +26,7 @@ import (
 // the client as it came.
 type producer struct {
 	handler *Handler
+	id      string // of the response
 	path    string // of the request: names the backend's API
 	dialect string
 	log     eventLog
@@ -33,6 +34,7 @@ type producer struct {
 	ctx     context.Context // of the upstream call
 	cancel  context.CancelCauseFunc
 	watch   *timeouts.Watch
+	record  *record
 
 	header   http.Header // what the next handler sees and sets
 	phase    phase
@@ -42,6 +44,8 @@ type producer struct {
 	body     http.ResponseWriter // where a response goes that passes through
 	reader   *provider.Reader
 	begun    bool             // there has been output
+	heard    bool             // likewise, and be it output that is not emitted
+	terminal *provider.Event  // that the response has ended with
 	outputs  []provider.Event // scratch of append
 	refusal  []byte           // the body of a refused response
 	err      error            // of the client's connection
@@ -51,6 +55,7 @@ type producer struct {
 // eventLog is where the events of a response go to: a *fanout.Stream or a
 // *fanout.Response.
 type eventLog interface {
+	ID() string
 	Append(events []provider.Event) error
 	End(terminal *provider.Event) bool
 }
@@ -216,10 +221,18 @@ const maxRefusal = 64 << 10
 
 // mirror passes a piece of the body on while the decoder looks at it.
 func (p *producer) mirror(b []byte) (int, error) {
+	p.record.upstreamBytes.Add(int64(len(b)))
+	outputs := 0
 	for _, ev := range p.reader.Feed(b) {
-		if ev.Kind.IsOutput() {
-			p.watch.Output()
+		if ev.Kind.IsTerminal() {
+			p.terminal = &ev
+		} else if ev.Kind.IsOutput() {
+			outputs++
 		}
+	}
+	if outputs > 0 {
+		p.listen()
+		p.record.output(outputs, p.watch.Output())
 	}
 	p.watch.Block()
 	defer p.watch.Unblock()
@@ -227,8 +240,21 @@ func (p *producer) mirror(b []byte) (int, error) {
 	return p.body.Write(b)
 }
 
+// listen tells who counts what is known with the first output.
+func (p *producer) listen() {
+	if p.heard {
+		return
+	}
+	p.heard = true
+	p.record.identify(p.reader.Format(), p.reader.Model(), p.reader.ResponseID())
+	if response, ok := p.log.(*fanout.Response); ok {
+		response.Describe(nil, p.reader.Format(), p.reader.Model())
+	}
+}
+
 // read decodes a piece of the body.
 func (p *producer) read(b []byte) (int, error) {
+	p.record.upstreamBytes.Add(int64(len(b)))
 	events := p.reader.Feed(b)
 	if p.reader.State() == provider.Opaque {
 		p.err = p.passHeld()
@@ -263,10 +289,12 @@ func (p *producer) passHeld() error {
 func (p *producer) append(events []provider.Event) {
 	p.outputs = p.outputs[:0]
 	var terminal *provider.Event
-	heard := false
+	heard := 0
 	for i := range events {
 		ev := &events[i]
-		heard = heard || ev.Kind.IsOutput()
+		if ev.Kind.IsOutput() {
+			heard++
+		}
 		switch {
 		case ev.Kind.IsTerminal():
 			terminal = ev
@@ -274,10 +302,10 @@ func (p *producer) append(events []provider.Event) {
 			p.outputs = append(p.outputs, *ev)
 		}
 	}
+	if heard > 0 {
+		p.listen()
+	}
 	if len(p.outputs) > 0 {
-		if !p.begun {
-			p.describe()
-		}
 		p.begun = true
 		if err := p.log.Append(p.outputs); err != nil {
 			terminal = tooLarge
@@ -287,24 +315,20 @@ func (p *producer) append(events []provider.Event) {
 	if terminal != nil {
 		p.end(terminal)
 	}
-	if len(p.outputs) > 0 || terminal != nil {
-		p.err = p.out.deliver(p.watch)
-	} else if heard {
-		p.watch.Output()
+	var at time.Duration
+	switch {
+	case len(p.outputs) > 0 || terminal != nil:
+		at, p.err = p.out.deliver(p.watch)
+	case heard > 0:
+		at = p.watch.Output()
 	}
-}
-
-// describe tells a response that can be found what is known of it when its
-// first output comes.
-func (p *producer) describe() {
-	if response, ok := p.log.(*fanout.Response); ok {
-		response.Describe(nil, p.reader.Format(), p.reader.Model())
-	}
+	p.record.output(heard, at)
 }
 
 // end puts the terminal event into the log.
 func (p *producer) end(terminal *provider.Event) {
 	ev := *terminal
+	p.terminal = &ev
 	p.log.End(&ev)
 	p.phase = finished
 	if ev.Kind == provider.Failed {
@@ -362,11 +386,12 @@ func (p *producer) truncated() bool {
 		return false
 	}
 	for _, ev := range p.reader.Close() {
-		if ev.Kind == provider.Failed && ev.Err.Code == provider.CodeUpstreamTruncated {
-			return true
+		if ev.Kind.IsTerminal() {
+			p.terminal = &ev
 		}
 	}
-	return false
+	return p.terminal != nil && p.terminal.Kind == provider.Failed &&
+		p.terminal.Err.Code == provider.CodeUpstreamTruncated
 }
 
 // close ends a stream that has no terminal event yet: with the one given, with

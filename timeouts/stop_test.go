@@ -165,7 +165,7 @@ func hammer(t *testing.T, random *rand.Rand) {
 			beating.Add(-1)
 		})
 	var wg sync.WaitGroup
-	for _, call := range []func(){w.Begin, w.Output, w.Wrote, w.Block, w.Unblock, w.EnableHeartbeat} {
+	for _, call := range []func(){w.Begin, func() { w.Output() }, w.Wrote, func() { w.Block() }, w.Unblock, w.EnableHeartbeat} {
 		delay, times := ms(8), random.IntN(20)
 		wg.Go(func() {
 			for range times {

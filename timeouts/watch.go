@@ -92,14 +92,16 @@ func (w *Watch) Begin() {
 }
 
 // Output says that the model has put something out: FirstToken is met and
-// BetweenTokens starts anew.
-func (w *Watch) Output() {
+// BetweenTokens starts anew. It returns the time since New.
+func (w *Watch) Output() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.phase != unsupervised {
-		w.phase = awaitNext
-		w.awaitOutput()
+	if w.phase == unsupervised {
+		return w.now()
 	}
+	w.phase = awaitNext
+	w.awaitOutput()
+	return w.waitFrom
 }
 
 // Wrote says that the client was sent something: its silence starts anew.
@@ -115,14 +117,17 @@ func (w *Watch) Wrote() {
 
 // Block says that from now on the upstream is not read, because a client must
 // catch up first. Until Unblock no time counts against FirstToken and
-// BetweenTokens; Total and the heartbeat go on. Calls do not nest.
-func (w *Watch) Block() {
+// BetweenTokens; Total and the heartbeat go on. Calls do not nest. It returns
+// the time since New.
+func (w *Watch) Block() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := w.now()
 	if !w.blocked {
 		w.blocked = true
-		w.blockedAt = w.now()
+		w.blockedAt = now
 	}
+	return now
 }
 
 // Unblock says that the upstream is read again. Without a Block it has no
