@@ -28,6 +28,7 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
+	defer readers.add(c)()
 	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, attached{c, stream})
 	p.watch = h.newWatch(cancel, c)
 	c.model = p.model
@@ -57,6 +58,7 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	hand := newHandover(c, c.expect)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
+	defer readers.add(c)()
 	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, hand)
 	p.watch = h.newWatch(cancel, nil)
 	c.model = p.model

@@ -29,6 +29,7 @@ type client struct {
 	model        func() string // of the response, once there is output
 	wantUsage    atomic.Bool   // the request asks for the token counts
 	sent         atomic.Int64  // bytes of the body
+	position     atomic.Int64  // index of the last event written
 	metrics      *metricSet
 	writeTimeout time.Duration // of one write without progress; 0 is none
 
@@ -120,6 +121,9 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 		_ = c.rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
 	}
 	if f(bw) {
+		if c.cursor != nil {
+			c.position.Store(int64(c.cursor.Index()))
+		}
 		if c.err = bw.Flush(); c.err == nil {
 			c.err = c.rc.Flush()
 		}

@@ -67,6 +67,7 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanou
 	defer response.Leave()
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
+	defer readers.add(c)()
 	c.replaying = true
 	var away <-chan struct{}
 	if said := askedOf(body); wantsStream(r, said.stream) {
@@ -117,6 +118,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	defer response.Leave()
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
+	defer readers.add(c)()
 	hand := newHandover(c, func(status int, header http.Header) {
 		response.Describe(header, "", "")
 		response.Publish()

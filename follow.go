@@ -43,6 +43,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanou
 	h.resumeResult(nil)
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
+	defer readers.add(c)()
 	c.watch.EnableHeartbeat()
 	c.replaying = true
 	if err := c.open(); err != nil {

@@ -307,6 +307,7 @@ func (p *producer) append(events []provider.Event) {
 	}
 	if len(p.outputs) > 0 {
 		p.begun = true
+		p.record.events.Add(int64(len(p.outputs)))
 		if err := p.log.Append(p.outputs); err != nil {
 			terminal = tooLarge
 			p.cancel(err)
@@ -361,6 +362,10 @@ func (p *producer) settle(end outcome) outcome {
 		}
 		return end
 	case reading:
+		if terminal == nil && p.ctx.Err() != nil {
+			p.err = errClientGone // nobody is there to be told of an end
+			return end
+		}
 		if terminal == nil && end.err != nil && !p.begun {
 			end.header = p.held
 			return end // for Caddy's error routes

@@ -25,7 +25,8 @@ type record struct {
 
 	first         atomic.Int64 // nanoseconds from admission to the first output; 0: none yet
 	last          atomic.Int64 // likewise, of the last output
-	deltas        atomic.Int64
+	deltas        atomic.Int64 // outputs of the model
+	events        atomic.Int64 // those of them in the log
 	upstreamBytes atomic.Int64
 	clientBytes   atomic.Int64 // to the client who asked for it
 

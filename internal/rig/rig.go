@@ -60,7 +60,11 @@ func (c *Caddy) Load(caddyfile string) {
 // TryLoad is Load for a configuration that may be refused.
 func (c *Caddy) TryLoad(caddyfile string) error {
 	_, port, _ := net.SplitHostPort(c.TLSAddr)
-	global := fmt.Sprintf("{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n\thttps_port %s\n", port) +
+	admin := "\tadmin off\n"
+	if strings.Contains(caddyfile, "\tadmin ") {
+		admin = ""
+	}
+	global := fmt.Sprintf("{\n"+admin+"\tskip_install_trust\n\tauto_https disable_redirects\n\thttps_port %s\n", port) +
 		"\tlog {\n\t\toutput llmstream_rig\n\t\tformat json\n\t\tlevel DEBUG\n\t}\n"
 	caddyfile = strings.NewReplacer("TLSADDR", c.TLSAddr, "ADDR", "http://"+c.Addr).Replace(caddyfile)
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(caddyfile), "{\n"); ok {
