@@ -224,7 +224,7 @@ func TestChannelReconnects(t *testing.T) {
 	c, _ := keep(t, chatty, v.ServeHTTP)
 	tab := listen(t, c, "c1?follow=1")
 	var all []rig.Frame
-	for _, step := range strings.FieldsSeq("+x +y x y x +z z y .y x z .x .z") {
+	for step := range strings.FieldsSeq("+x +y x y x +z z y .y x z .x .z") {
 		switch step[0] {
 		case '+':
 			v.start(t, c, step[1:])
