@@ -1,18 +1,14 @@
 package llmstream
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
-	"maps"
-	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -145,14 +141,6 @@ func (p *producer) readable() bool {
 	return true
 }
 
-// unbuffered makes everyone on the way pass a stream on as it comes.
-func unbuffered(h http.Header) {
-	h.Del("Content-Length")
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	h.Set("Incremental", "?1")
-}
-
 func (p *producer) newReader() {
 	p.reader = provider.NewReader(provider.Options{
 		Path:        p.path,
@@ -163,24 +151,6 @@ func (p *producer) newReader() {
 
 // model returns the model as the provider names it, empty while unknown.
 func (p *producer) model() string { return p.reader.Model() }
-
-// passOn sends the header as it is and gives the next handler the one that
-// takes its trailers.
-func (p *producer) passOn(to phase, status int, header http.Header) {
-	p.phase = to
-	if to == passing {
-		p.watch.TotalOnly()
-	} else {
-		p.watch.Begin()
-		p.watch.EnableHeartbeat()
-	}
-	p.body = p.out.pass(status, header)
-	if p.body == nil {
-		p.phase, p.status = refused, status
-		return
-	}
-	p.header = p.body.Header()
-}
 
 // Write implements http.ResponseWriter.
 func (p *producer) Write(b []byte) (int, error) {
@@ -215,31 +185,6 @@ func (p *producer) take(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// maxRefusal is how much of a response that can no longer be passed on is told
-// in an error frame, in bytes.
-const maxRefusal = 64 << 10
-
-// mirror passes a piece of the body on while the decoder looks at it.
-func (p *producer) mirror(b []byte) (int, error) {
-	p.record.upstreamBytes.Add(int64(len(b)))
-	outputs := 0
-	for _, ev := range p.reader.Feed(b) {
-		if ev.Kind.IsTerminal() {
-			p.terminal = &ev
-		} else if ev.Kind.IsOutput() {
-			outputs++
-		}
-	}
-	if outputs > 0 {
-		p.listen()
-		p.record.output(outputs, p.watch.Output())
-	}
-	p.watch.Block()
-	defer p.watch.Unblock()
-	defer p.watch.Wrote()
-	return p.body.Write(b)
-}
-
 // listen tells who counts what is known with the first output.
 func (p *producer) listen() {
 	if p.heard {
@@ -265,23 +210,6 @@ func (p *producer) read(b []byte) (int, error) {
 		return 0, p.err
 	}
 	return len(b), nil
-}
-
-// passHeld sends what was held back of a stream that nobody knows, and lets
-// the rest through.
-func (p *producer) passHeld() error {
-	p.handler.logger.Warn("unrecognized stream is passed on as it is",
-		zap.String("path", p.path), zap.String("content_type", p.held.Get("Content-Type")))
-	trailers := p.header
-	p.passOn(passing, p.status, p.held)
-	if p.phase == refused {
-		return nil
-	}
-	maps.Copy(p.header, trailers)
-	if _, err := p.body.Write(p.reader.Held()); err != nil { //nolint:gosec // G705: a proxy passes on what the upstream sends
-		return err
-	}
-	return http.NewResponseController(p.body).Flush()
 }
 
 // append puts the events that the route emits into the log and lets the client
@@ -384,21 +312,6 @@ func (p *producer) settle(end outcome) outcome {
 	return outcome{}
 }
 
-// truncated reports whether a mirrored stream is one that we know and has
-// ended without a terminal event.
-func (p *producer) truncated() bool {
-	if p.phase != mirroring {
-		return false
-	}
-	for _, ev := range p.reader.Close() {
-		if ev.Kind.IsTerminal() {
-			p.terminal = &ev
-		}
-	}
-	return p.terminal != nil && p.terminal.Kind == provider.Failed &&
-		p.terminal.Err.Code == provider.CodeUpstreamTruncated
-}
-
 // close ends a stream that has no terminal event yet: with the one given, with
 // the error of the next handler, or with what the decoder makes of the end of
 // the body.
@@ -423,41 +336,6 @@ func (p *producer) close(terminal *provider.Event, err error) {
 		return
 	}
 	p.append(events)
-}
-
-// FlushError is what an http.ResponseController calls. Frames are flushed when
-// they are written.
-func (p *producer) FlushError() error {
-	if p.phase == passing || p.phase == mirroring {
-		return http.NewResponseController(p.body).Flush()
-	}
-	return nil
-}
-
-// ReadFrom implements io.ReaderFrom, so that what only passes through can
-// still use sendfile.
-func (p *producer) ReadFrom(src io.Reader) (int64, error) {
-	if p.phase == waiting {
-		p.WriteHeader(http.StatusOK)
-	}
-	if rf, ok := p.body.(io.ReaderFrom); ok && p.phase == passing {
-		return rf.ReadFrom(src)
-	}
-	return io.Copy(struct{ io.Writer }{p}, src)
-}
-
-// Hijack implements http.Hijacker for a handler that takes the connection over
-// before it has answered.
-func (p *producer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	a, ok := p.out.(attached)
-	if !ok {
-		return nil, nil, http.ErrNotSupported
-	}
-	conn, rw, err := a.rc.Hijack()
-	if err == nil {
-		p.phase, p.body = passing, a.w
-	}
-	return conn, rw, err
 }
 
 // Interface guards

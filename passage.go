@@ -1,0 +1,134 @@
+package llmstream
+
+import (
+	"bufio"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// This file has the part of a producer that deals with responses which go
+// through as they came.
+
+// unbuffered makes everyone on the way pass a stream on as it comes.
+func unbuffered(h http.Header) {
+	h.Del("Content-Length")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	h.Set("Incremental", "?1")
+}
+
+// passOn sends the header as it is and gives the next handler the one that
+// takes its trailers.
+func (p *producer) passOn(to phase, status int, header http.Header) {
+	p.phase = to
+	if to == passing {
+		p.watch.TotalOnly()
+	} else {
+		p.watch.Begin()
+		p.watch.EnableHeartbeat()
+	}
+	p.body = p.out.pass(status, header)
+	if p.body == nil {
+		p.phase, p.status = refused, status
+		return
+	}
+	p.header = p.body.Header()
+}
+
+// maxRefusal is how much of a response that can no longer be passed on is told
+// in an error frame, in bytes.
+const maxRefusal = 64 << 10
+
+// mirror passes a piece of the body on while the decoder looks at it.
+func (p *producer) mirror(b []byte) (int, error) {
+	p.record.upstreamBytes.Add(int64(len(b)))
+	outputs := 0
+	for _, ev := range p.reader.Feed(b) {
+		if ev.Kind.IsTerminal() {
+			p.terminal = &ev
+		} else if ev.Kind.IsOutput() {
+			outputs++
+		}
+	}
+	if outputs > 0 {
+		p.listen()
+		p.record.output(outputs, p.watch.Output())
+	}
+	p.watch.Block()
+	defer p.watch.Unblock()
+	defer p.watch.Wrote()
+	return p.body.Write(b)
+}
+
+// passHeld sends what was held back of a stream that nobody knows, and lets
+// the rest through.
+func (p *producer) passHeld() error {
+	p.handler.logger.Warn("unrecognized stream is passed on as it is",
+		zap.String("path", p.path), zap.String("content_type", p.held.Get("Content-Type")))
+	trailers := p.header
+	p.passOn(passing, p.status, p.held)
+	if p.phase == refused {
+		return nil
+	}
+	maps.Copy(p.header, trailers)
+	if _, err := p.body.Write(p.reader.Held()); err != nil { //nolint:gosec // G705: a proxy passes on what the upstream sends
+		return err
+	}
+	return http.NewResponseController(p.body).Flush()
+}
+
+// truncated reports whether a mirrored stream is one that we know and has
+// ended without a terminal event.
+func (p *producer) truncated() bool {
+	if p.phase != mirroring {
+		return false
+	}
+	for _, ev := range p.reader.Close() {
+		if ev.Kind.IsTerminal() {
+			p.terminal = &ev
+		}
+	}
+	return p.terminal != nil && p.terminal.Kind == provider.Failed &&
+		p.terminal.Err.Code == provider.CodeUpstreamTruncated
+}
+
+// FlushError is what an http.ResponseController calls. Frames are flushed when
+// they are written.
+func (p *producer) FlushError() error {
+	if p.phase == passing || p.phase == mirroring {
+		return http.NewResponseController(p.body).Flush()
+	}
+	return nil
+}
+
+// ReadFrom implements io.ReaderFrom, so that what only passes through can
+// still use sendfile.
+func (p *producer) ReadFrom(src io.Reader) (int64, error) {
+	if p.phase == waiting {
+		p.WriteHeader(http.StatusOK)
+	}
+	if rf, ok := p.body.(io.ReaderFrom); ok && p.phase == passing {
+		return rf.ReadFrom(src)
+	}
+	return io.Copy(struct{ io.Writer }{p}, src)
+}
+
+// Hijack implements http.Hijacker for a handler that takes the connection over
+// before it has answered.
+func (p *producer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	a, ok := p.out.(attached)
+	if !ok {
+		return nil, nil, http.ErrNotSupported
+	}
+	conn, rw, err := a.rc.Hijack()
+	if err == nil {
+		p.phase, p.body = passing, a.w
+	}
+	return conn, rw, err
+}
