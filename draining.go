@@ -1,6 +1,7 @@
 package llmstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -122,6 +123,7 @@ func newDrainer(ctx caddy.Context, app *App, d *Drain) *drainer {
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		dr.listen = server.Listen
 		server.RegisterOnShutdown(dr.begin)
+		server.RegisterConnContext(withConn)
 	}
 	everyone.add(dr)
 	return dr
@@ -167,14 +169,26 @@ func limitOf(grace time.Duration) time.Duration {
 	return max(grace-graceMargin, grace/2)
 }
 
+// connKey is the key of the connection in the context of a request.
+type connKey struct{}
+
+// withConn notes the connection, below TLS: to close that with a farewell, one
+// might have to wait.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	if _, known := ctx.Value(connKey{}).(net.Conn); known {
+		return ctx
+	}
+	if tlsConn, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = tlsConn.NetConn()
+	}
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
 // open makes a request one of those that the exit waits for and ends, from its
 // beginning, also while it sends its body or waits for a place. It returns
 // what is to be called at its end.
 func (dr *drainer) open(w http.ResponseWriter, r *http.Request) (done func()) {
-	conn, _ := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn)
-	if tlsConn, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = tlsConn.NetConn() // without a farewell, for which one might have to wait
-	}
+	conn, _ := r.Context().Value(connKey{}).(net.Conn)
 	cut := cutOff(w)
 	if conn != nil {
 		cut = func() { _ = conn.Close() }
