@@ -15,9 +15,8 @@ type metricSet struct {
 
 	streams       *prometheus.CounterVec // format, outcome
 	firstToken    *prometheus.HistogramVec
-	betweenTokens *prometheus.HistogramVec
 	duration      *prometheus.HistogramVec
-	deltas        *prometheus.CounterVec
+	outputs       *outputMetrics
 	tokens        *prometheus.CounterVec // direction
 	upstreamBytes *prometheus.CounterVec
 
@@ -37,11 +36,9 @@ type clientMetrics struct {
 	reconnects    *prometheus.CounterVec // reason
 }
 
-// The buckets, in seconds. The first token of a reasoning model takes minutes,
-// and the gap between two tokens of a fast one a millisecond.
+// The buckets, in seconds. The first token of a reasoning model takes minutes.
 var (
 	firstTokenBuckets = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 180, 300}
-	gapBuckets        = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 30, 60, 120}
 	durationBuckets   = []float64{.25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 )
 
@@ -93,9 +90,8 @@ func newMetricSet(withModel bool) *metricSet {
 		withModel:     withModel,
 		streams:       counter("streams_total", "Responses that have ended, by wire format and outcome.", append([]string{"format", "outcome"}, model...)...),
 		firstToken:    histogram("first_token_seconds", "Time from admission to the model's first output.", firstTokenBuckets, model),
-		betweenTokens: histogram("between_tokens_seconds", "Time between two outputs of the model.", gapBuckets, model),
 		duration:      histogram("duration_seconds", "Time from admission to the end of a response.", durationBuckets, model),
-		deltas:        counter("deltas_total", "Outputs of models.", model...),
+		outputs:       newOutputMetrics(model),
 		tokens:        counter("tokens_total", "Tokens as providers counted them, by direction.", append([]string{"direction"}, model...)...),
 		upstreamBytes: counter("upstream_bytes_total", "Bytes of upstream bodies.", model...),
 	}
@@ -103,8 +99,8 @@ func newMetricSet(withModel bool) *metricSet {
 
 func (m *metricSet) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.activeStreams, m.activeClients, m.queued, m.streams, m.rejected, m.firstToken, m.betweenTokens, m.duration,
-		m.deltas, m.tokens, m.upstreamBytes, m.clientBytes, m.slowClients, m.resumes, m.reconnects,
+		m.activeStreams, m.activeClients, m.queued, m.streams, m.rejected, m.firstToken, m.duration,
+		m.outputs, m.tokens, m.upstreamBytes, m.clientBytes, m.slowClients, m.resumes, m.reconnects,
 	}
 }
 

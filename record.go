@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -30,10 +29,8 @@ type record struct {
 	upstreamBytes atomic.Int64
 	clientBytes   atomic.Int64 // to the client who asked for it
 
-	// the response's metrics, known with its model
-
-	deltaCount prometheus.Counter
-	gaps       prometheus.Observer
+	// of the model, known with the first output
+	counts *outputCounts
 
 	mu       sync.Mutex
 	format   string
@@ -94,9 +91,7 @@ func (rec *record) identify(format, model, providerID string) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.format, rec.model, rec.provider = format, model, providerID
-	labels := rec.metrics.labels(model)
-	rec.deltaCount = rec.metrics.deltas.WithLabelValues(labels...)
-	rec.gaps = rec.metrics.betweenTokens.WithLabelValues(labels...)
+	rec.counts = rec.metrics.outputs.of(model)
 }
 
 // output counts n outputs that came together, at a time since admission.
@@ -107,15 +102,15 @@ func (rec *record) output(n int, at time.Duration) {
 	last := time.Duration(rec.last.Load())
 	rec.last.Store(int64(at))
 	rec.deltas.Add(int64(n))
-	rec.deltaCount.Add(float64(n))
+	rec.counts.deltas.Add(uint64(n)) //nolint:gosec // G115: n is a count
 	if rec.first.Load() == 0 {
 		rec.first.Store(int64(max(at, 1)))
 		rec.metrics.firstToken.WithLabelValues(rec.metrics.labels(rec.modelName())...).Observe(at.Seconds())
 	} else {
-		rec.gaps.Observe((at - last).Seconds())
+		rec.counts.gap(at - last)
 	}
 	for range n - 1 {
-		rec.gaps.Observe(0)
+		rec.counts.gap(0)
 	}
 }
 

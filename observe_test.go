@@ -1,0 +1,59 @@
+package llmstream
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/caddy-llmstream/caddy-llmstream/provider"
+)
+
+// A span that is open has the attributes of the semantic conventions; without
+// one nothing happens.
+func TestSpanAttributes(t *testing.T) {
+	rec := newRecord(plainMetrics(), "id22", "text", "", nil)
+	defer rec.leave()
+	rec.identify("openai-chat", "gpt-x", "chatcmpl-1")
+	rec.output(2, 1500*time.Millisecond)
+	usage := &provider.TokenUsage{Input: 3, Output: 2}
+	rec.end(outcomeDone, &provider.Result{Finish: provider.FinishStop}, usage)
+	rec.trace(t.Context()) // no span
+
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	ctx, span := tracer.Start(context.Background(), "request")
+	rec.trace(ctx)
+	span.End()
+	got := attribute.NewSet(spans.Ended()[0].Attributes()...)
+	for key, want := range map[attribute.Key]attribute.Value{
+		"gen_ai.operation.name":               attribute.StringValue("chat"),
+		"gen_ai.response.model":               attribute.StringValue("gpt-x"),
+		"gen_ai.response.id":                  attribute.StringValue("chatcmpl-1"),
+		"gen_ai.response.finish_reasons":      attribute.StringSliceValue([]string{"stop"}),
+		"gen_ai.usage.input_tokens":           attribute.Int64Value(3),
+		"gen_ai.usage.output_tokens":          attribute.Int64Value(2),
+		"gen_ai.response.time_to_first_chunk": attribute.Float64Value(1.5),
+		"llm_stream.outcome":                  attribute.StringValue("done"),
+	} {
+		if value, ok := got.Value(key); !ok || value != want && value.Emit() != want.Emit() {
+			t.Errorf("%s is %v, not %v", key, value.Emit(), want.Emit())
+		}
+	}
+}
+
+// What a delta costs to be counted: goal < 50 ns, no allocation.
+func BenchmarkRecordOutput(b *testing.B) {
+	rec := newRecord(plainMetrics(), "id", "text", "", nil)
+	defer rec.leave()
+	rec.identify("openai-chat", "m", "")
+	b.ReportAllocs()
+	at := time.Duration(0)
+	for b.Loop() {
+		at += 20 * time.Millisecond
+		rec.output(1, at)
+	}
+}
