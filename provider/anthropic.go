@@ -284,23 +284,10 @@ func decodeMessageStart(message []byte, out *Events) {
 func decodeMessageDelta(e *anthropicEvent, out *Events) {
 	out.Usage(decodeUsage(&cursor{data: e.usage}, "input_tokens", "output_tokens"))
 	if string(e.delta.stopReason) == "refusal" {
-		out.Delta(Refusal, 0, field(e.delta.stopDetails, "explanation"))
+		details := cursor{data: e.delta.stopDetails}
+		out.Delta(Refusal, 0, details.field("explanation"))
 	}
 	out.Finish(0, e.delta.stopReason)
-}
-
-// field returns the inside of a string field of an object, nil where there is
-// none.
-func field(object []byte, name string) (value []byte) {
-	c := cursor{data: object}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		if string(c.key()) == name {
-			value = c.str()
-		} else {
-			c.skip()
-		}
-	}
-	return value
 }
 
 var _ Decoder = (*anthropic)(nil)

@@ -16,6 +16,8 @@ import (
 // paths has a request path for every format under test.
 var paths = map[string]string{
 	"openai-chat":        "/v1/chat/completions",
+	"openai-completions": "/v1/completions",
+	"openai-responses":   "/v1/responses",
 	"anthropic-messages": "/v1/messages",
 	"ollama-chat":        "/api/chat",
 	"ollama-generate":    "/api/generate",
@@ -109,7 +111,11 @@ func compare(rec corpus.Recording, r *provider.Reader, got answer) string {
 			return strings.Join(append(diffs, "no error"), "; ")
 		}
 		differ("error code", got.err.Code, provider.CodeUpstreamError)
-		differ("error", decoded(got.err.Upstream), decoded(want.Error))
+		upstream := decoded(got.err.Upstream)
+		if saysMore[rec.File] {
+			upstream = narrowed(upstream, decoded(want.Error))
+		}
+		differ("error", upstream, decoded(want.Error))
 		return strings.Join(diffs, "; ")
 	}
 	if got.result == nil {
@@ -118,6 +124,33 @@ func compare(rec corpus.Recording, r *provider.Reader, got answer) string {
 	differ("finish", got.result.ProviderFinish, valueOr(want.FinishReason, ""))
 	differ("usage", got.result.Usage, wantedUsage(want.Usage))
 	return strings.Join(diffs, "; ")
+}
+
+// saysMore has the recordings with an error of which we keep more fields than
+// their sidecars name. Those that they name must be right.
+var saysMore = map[string]bool{
+	// The error event says type, code, message and param. The sidecar is of the
+	// response.failed after it, which repeats code and message. The first one
+	// ends the response: the older API sends no other, and a client is not to
+	// wait for it.
+	"openai-responses/error-event.sse": true,
+	// The exception has an originalStatusCode beside its message.
+	"bedrock-converse/x-exception-frame.eventstream": true,
+}
+
+// narrowed returns of an object only the members that another one has.
+func narrowed(object, to any) any {
+	members, ok := object.(map[string]any)
+	if !ok {
+		return object
+	}
+	names, _ := to.(map[string]any)
+	for name := range members {
+		if _, ok := names[name]; !ok {
+			delete(members, name)
+		}
+	}
+	return members
 }
 
 // callsOf makes calls comparable: where a format delivers arguments as an

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/tidwall/gjson"
 
@@ -38,10 +39,11 @@ func (r *Reader) detectLine(line []byte) {
 		case framingOther:
 			r.pass()
 			return
-		case framingSSE, framingLines, framingArray:
+		case framingSSE, framingMixed, framingLines, framingArray, framingFrames:
 		}
 		r.split = r.framing.splitter(r.opts.MaxEvent)
 		r.hold.isJSON = r.framing != framingSSE
+		r.hold.isBinary = r.framing == framingFrames
 		line = r.hold.buf
 	}
 	r.split.Feed(line)
@@ -49,7 +51,12 @@ func (r *Reader) detectLine(line []byte) {
 	if r.state != Undetermined {
 		return
 	}
-	if r.split.Err() != nil || r.hold.size() > r.opts.MaxEvent+holdSlack {
+	switch err := r.split.Err(); {
+	case errors.Is(err, sse.ErrCorruptFrame) && !r.llm:
+		r.pass()
+	case err != nil:
+		r.settle(splitError(err))
+	case r.hold.size() > r.opts.MaxEvent+holdSlack:
 		r.settle(tooLarge())
 	}
 }
@@ -177,6 +184,9 @@ func (r *Reader) recognised(f *format) {
 	r.format = f.name
 	r.means = f.means
 	r.decoder = f.new()
+	if r.framing == framingSSE && f.framing&framingMixed != 0 {
+		r.framing = framingMixed
+	}
 	r.split = r.framing.splitter(r.opts.MaxEvent)
 	body := r.hold.buf
 	r.hold, r.guess, r.failure = nil, nil, nil

@@ -63,6 +63,7 @@ func TestFormatIsKnownByTheFirstEvent(t *testing.T) {
 		`data:{"choices":[{"text":"x","delta":{"content":"x"}}]}` + "\n\n": "openai-chat",
 		`data: {"choices":[{"message":{"content":"x"}}]}` + "\r\n\r\n":     "openai-chat",
 		`data: {"object":"chat.completion.chunk"}` + "\r\r":                "openai-chat",
+		`data: {"choices":[{"text":"x"}]}` + "\n\n":                        "openai-completions",
 		`data: {"type":"message_start","message":{}}` + "\n\n":             "anthropic-messages",
 		"event: message_start\ndata: {broken\n\n":                          "anthropic-messages",
 		`data: {"type":"completion","completion":"x"}` + "\n\n":            "anthropic-messages",
@@ -83,7 +84,6 @@ func TestWhatIsNoKnownStreamIsPassedOn(t *testing.T) {
 		"unknown JSON":      opaqueData,
 		"unknown name":      "event: output\ndata: Sure\n\n",
 		"text":              "data: Sure\n\n",
-		"legacy choices":    `data: {"choices":[{"text":"x"}]}` + "\n\n",
 		"typed differently": `data: {"type":"transcript.text.delta","delta":"x"}` + "\n\n",
 		"array":             "[1,2]",
 		"JSON body":         "{\n  \"choices\": []\n}",
@@ -116,7 +116,9 @@ func TestContentTypesThatRelaysRewriteDoNotMatter(t *testing.T) {
 		{"text/plain", "Ollama is running", provider.Opaque},
 		{"", "<html>", provider.Opaque},
 		{"application/json", `{"id":"x","choices":[]}` + "\n", provider.Opaque},
-		{"application/vnd.amazon.eventstream", "\x00\x00\x00\x70", provider.Opaque},
+		{"application/vnd.amazon.eventstream", "\x00\x00\x00\x70", provider.Undetermined},
+		{"application/vnd.amazon.eventstream", "\x00\x00\x00\x70\x00\x00\x00\x4bnone", provider.Opaque},
+		{"application/vnd.amazon.eventstream", "binary", provider.Opaque},
 	} {
 		r := provider.NewReader(provider.Options{Path: chatPath, ContentType: tt.contentType})
 		for i := range len(tt.body) {

@@ -20,8 +20,10 @@ type format struct {
 var formats = []format{
 	{"ollama-chat", framingLines, isOllamaChat, nil, newOllamaChat},
 	{"ollama-generate", framingLines, isOllamaGenerate, nil, newOllamaGenerate},
+	{"openai-responses", framingSSE, isOpenAIResponses, responsesMeaning, newOpenAIResponses},
 	{"anthropic-messages", framingSSE, isAnthropic, anthropicMeaning, newAnthropic},
 	{"openai-chat", framingSSE, isOpenAIChat, nil, newOpenAIChat},
+	{"openai-completions", framingSSE, isOpenAICompletions, nil, newOpenAICompletions},
 }
 
 // formatNamed returns the format with this name, nil where it cannot be

@@ -14,7 +14,9 @@ const (
 	framingUnknown framing = 0
 	framingSSE     framing = 1 << iota
 	framingLines
+	framingMixed // server-sent events, and JSON objects among them
 	framingArray
+	framingFrames
 	framingOther // none that we can split
 )
 
@@ -23,8 +25,12 @@ func (f framing) splitter(maxEvent int) sse.Splitter {
 	switch f {
 	case framingLines:
 		return sse.NewLines(maxEvent)
+	case framingMixed:
+		return sse.NewMixedParser(maxEvent)
 	case framingArray:
 		return sse.NewArray(maxEvent)
+	case framingFrames:
+		return sse.NewFrames(maxEvent)
 	case framingSSE, framingOther, framingUnknown:
 	}
 	return sse.NewParser(maxEvent)
@@ -40,6 +46,15 @@ var sseFields = []string{":", "data:", "event:", "id:", "retry:", "error:"}
 // framingOf tells the framing of a response by its first bytes, which outrank
 // its content type; unknown where it takes more of them.
 func framingOf(start []byte, contentType string) framing {
+	if len(start) > 0 && start[0] <= 1 { // no text, but maybe a frame of less than 32 MiB
+		switch {
+		case len(start) < sse.FramePrelude:
+			return framingUnknown
+		case sse.IsFrame(start):
+			return framingFrames
+		}
+		return framingOther
+	}
 	start = bytes.TrimPrefix(start, byteOrderMark)
 	start = bytes.TrimLeft(start, " \t\r\n")
 	if bytes.HasPrefix(byteOrderMark, start) { // also where it is empty
@@ -55,7 +70,7 @@ func framingOf(start []byte, contentType string) framing {
 	case "text/event-stream":
 		return framingSSE
 	case "application/vnd.amazon.eventstream":
-		return framingOther
+		return framingOther // it is none, see above
 	}
 	found := framingOther
 	for _, field := range sseFields {

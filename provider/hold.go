@@ -16,11 +16,16 @@ type hold struct {
 	line    int // bytes in the open line
 	comment bool
 	isJSON  bool // a colon begins no comment
+
+	isBinary bool // there are no lines
 }
 
 // add appends p, which ends at the end of a line if it has one.
 func (h *hold) add(p []byte, limit int) {
 	h.buf = append(h.buf, p...)
+	if h.isBinary {
+		return
+	}
 	for _, b := range p {
 		switch {
 		case b != '\n' && b != '\r':
@@ -47,6 +52,9 @@ func (h *hold) add(p []byte, limit int) {
 
 // size returns how many bytes count.
 func (h *hold) size() int {
+	if h.isBinary {
+		return len(h.buf)
+	}
 	if h.comment {
 		return h.content
 	}

@@ -147,6 +147,35 @@ func (c *cursor) count() int64 {
 	return -1
 }
 
+// isError reads the value of an error field and reports whether it stands for
+// an error. Many servers send the field with every event, empty.
+func (c *cursor) isError() bool {
+	return isError(gjson.Parse(view(c.raw()))) && !c.bad
+}
+
+// enter is open for a value that need not be an object or array of this kind.
+// One that is not is skipped.
+func (c *cursor) enter(bracket byte) bool {
+	if c.peek() != bracket {
+		c.skip()
+		return false
+	}
+	return c.open(bracket)
+}
+
+// field reads a value and returns the inside of a string in it, nil where it is
+// no object with such a field.
+func (c *cursor) field(name string) (value []byte) {
+	for ok := c.enter('{'); ok; ok = c.more('{') {
+		if string(c.key()) == name {
+			value = c.str()
+		} else {
+			c.skip()
+		}
+	}
+	return value
+}
+
 // raw reads a value and returns its bytes.
 func (c *cursor) raw() []byte {
 	c.peek()

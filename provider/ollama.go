@@ -85,7 +85,7 @@ func (l *ollamaLine) read(c *cursor) {
 		case "eval_count":
 			l.usage.Output = c.count()
 		case "error":
-			l.failed = isError(gjson.Parse(view(c.raw())))
+			l.failed = c.isError()
 		default:
 			c.skip()
 		}

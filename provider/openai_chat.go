@@ -68,7 +68,7 @@ func (d *openAIChat) Decode(ev sse.Event, out *Events) error {
 		case "object":
 			failed = string(c.str()) == "error" || failed // older vLLM
 		case "error":
-			failed = isError(gjson.Parse(view(c.raw()))) || failed
+			failed = c.isError() || failed
 		default:
 			c.skip()
 		}

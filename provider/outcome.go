@@ -83,9 +83,15 @@ func (o *outcome) result() *Result {
 	if len(ends) > 1 {
 		r.Choices = ends
 	}
-	if o.usage != noUsage {
-		usage := o.usage
-		r.Usage = &usage
-	}
+	r.Usage = o.counts()
 	return r
+}
+
+// counts returns the token counts so far, nil where there are none.
+func (o *outcome) counts() *TokenUsage {
+	if o.usage == noUsage {
+		return nil
+	}
+	usage := o.usage
+	return &usage
 }

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -148,6 +149,11 @@ func (r *Reader) Model() string { return r.out.model }
 // not given one.
 func (r *Reader) ResponseID() string { return r.out.id }
 
+// Usage returns the token counts so far, nil where the provider has sent none.
+// Those of a response that was completed are in its Result; this has those of
+// one that failed, too.
+func (r *Reader) Usage() *TokenUsage { return r.outcome.counts() }
+
 // Skipped returns how many events could not be decoded and were skipped,
 // because by their names they carry no output.
 func (r *Reader) Skipped() int { return r.skipped }
@@ -170,8 +176,12 @@ func (r *Reader) drain(atEnd bool) {
 			return
 		}
 	}
-	if r.split.Err() != nil {
-		r.fail(tooLarge())
+	if err := r.split.Err(); err != nil {
+		r.fail(splitError(err))
+		return
+	}
+	if array, ok := r.split.(*sse.Array); ok && array.Ended() {
+		r.endOfBody() // nothing can come after its bracket
 	}
 }
 
@@ -208,11 +218,7 @@ func (r *Reader) undecodable(ev sse.Event, atEnd bool) {
 		r.skipped++
 	case mayCarryOutput:
 		if !atEnd { // else the event was cut off, and so was the response
-			r.fail(&Error{
-				Code:    CodeInvalidUpstream,
-				Status:  http.StatusBadGateway,
-				Message: "the upstream sent an event that cannot be decoded",
-			})
+			r.fail(invalid())
 		}
 	}
 }
@@ -284,6 +290,22 @@ func (r *Reader) end() {
 	r.state = Recognised
 	r.ended = true
 	r.hold, r.split, r.decoder = nil, nil, nil
+}
+
+// splitError returns the error for that of a splitter.
+func splitError(err error) *Error {
+	if errors.Is(err, sse.ErrEventTooLarge) {
+		return tooLarge()
+	}
+	return invalid()
+}
+
+func invalid() *Error {
+	return &Error{
+		Code:    CodeInvalidUpstream,
+		Status:  http.StatusBadGateway,
+		Message: "the upstream sent an event that cannot be decoded",
+	}
 }
 
 func tooLarge() *Error {

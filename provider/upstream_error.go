@@ -27,6 +27,7 @@ var errorStatus = map[string]int{
 	"request_too_large":     http.StatusRequestEntityTooLarge,
 	"rate_limit_error":      http.StatusTooManyRequests,
 	"insufficient_quota":    http.StatusTooManyRequests,
+	"rate_limit_exceeded":   http.StatusTooManyRequests,
 	"api_error":             http.StatusInternalServerError,
 	"server_error":          http.StatusInternalServerError,
 	"timeout_error":         http.StatusGatewayTimeout,
