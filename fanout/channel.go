@@ -23,7 +23,7 @@ type channel struct {
 	keep      time.Duration // the longest Keep of its responses
 	followers int
 	timer     *time.Timer // forgets the channel; runs while nobody follows it and it has nothing to say
-	noticed   signal      // a notice has come or gone
+	noticed   signal      // there is a new notice
 	changed   signal      // the same, or a response has gone on
 }
 
@@ -36,16 +36,12 @@ type notice struct {
 	seq uint64
 }
 
-func (ch *channel) wake() {
-	ch.noticed.wake()
-	ch.changed.wake()
-}
-
 // tell adds a notice. The caller holds registry.mu, as with all that follows.
 func (ch *channel) tell(r *Response, terminal *provider.Event) {
 	ch.registry.seq++
 	ch.notices = append(ch.notices, notice{response: r, terminal: terminal, seq: ch.registry.seq})
-	ch.wake()
+	ch.noticed.wake()
+	ch.changed.wake()
 }
 
 // join announces the beginning of a response.
@@ -87,7 +83,6 @@ func (reg *Registry) leaveChannel(r *Response) {
 		}
 		return n.response == r
 	})
-	ch.wake()
 	reg.tidy(ch)
 }
 
@@ -96,7 +91,7 @@ func (reg *Registry) leaveChannel(r *Response) {
 // notice of all such channels is known, and a reader who was cut off from one
 // that was idle for long must not be told that something of it was lost.
 func (reg *Registry) tidy(ch *channel) {
-	if ch.followers > 0 || len(ch.notices) > 0 || ch.timer != nil || reg.channels[ch.name] != ch {
+	if ch.followers > 0 || len(ch.notices) > 0 || reg.channels[ch.name] != ch {
 		return
 	}
 	var timer *time.Timer

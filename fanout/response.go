@@ -210,10 +210,7 @@ func (r *Response) attach(index int) (*Cursor, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.readers++
-	if r.stage == running {
-		r.disarm()
-	}
+	r.readers++ // a grace that runs finds it when it is over
 	return cursor, nil
 }
 
