@@ -308,6 +308,49 @@ func TestAReaderOfAChannelKnowsThatItMissedSomething(t *testing.T) {
 	}
 }
 
+// An idle channel is forgotten; one whose only response runs for longer than
+// it is kept is not idle, whether somebody listens or not.
+func TestAChannelIsThereWhileAResponseRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t)
+		a := c.start("a")
+		l := c.listen(true, "")
+		add(t, a, "x")
+		l.want("a started", "a:1 x")
+		l.sub.Close()
+		after(3 * keep)
+		add(t, a, "y")
+		a.End(done)
+		after(keep - 1)
+		l = c.listen(true, l.lastID)
+		l.want("a:2 y", "a:3 ", "a done")
+		l.sub.Close()
+	})
+}
+
+func TestWhatIsNotHadIsReadAgain(t *testing.T) {
+	c := converse(t)
+	a := c.start("a")
+	l := c.listen(true, "")
+	b := c.start("b")
+	add(t, b, "x")
+	for range 3 {
+		if items := l.sub.Read(); len(items) != 3 {
+			t.Fatalf("%d items, want the start of both and an event", len(items))
+		}
+		if a.Readers() != 1 || b.Readers() != 1 {
+			t.Fatalf("%d and %d readers", a.Readers(), b.Readers())
+		}
+	}
+	l.read(1)
+	l.told = nil
+	l.want("b started", "b:1 x")
+	l.sub.Close()
+	if a.Readers() != 0 || b.Readers() != 0 {
+		t.Fatalf("%d and %d readers left", a.Readers(), b.Readers())
+	}
+}
+
 func TestADiscardedResponseEndsOnItsChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := converse(t)
@@ -326,7 +369,11 @@ func TestADiscardedResponseEndsOnItsChannel(t *testing.T) {
 			}
 		}
 		l.sub.Close()
-		after(3 * keep)
+		after(keep)
+		if a.Armed() || b.Armed() {
+			t.Fatal("a timer is left")
+		}
+		after(keep)
 		wantNothing(t, c.Registry)
 	})
 }

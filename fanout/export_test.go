@@ -70,3 +70,23 @@ func (s *Stream) Held() (events, text int) {
 	defer s.mu.Unlock()
 	return s.log.table.count, len(s.log.text)
 }
+
+// Armed reports whether the response has a timer.
+func (r *Response) Armed() bool {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	return r.timer != nil
+}
+
+// ComeAndGo lets a reader come and leave without letting go of the lock, after
+// wait has returned.
+func (r *Response) ComeAndGo(wait func()) error {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	wait()
+	if _, err := r.attach(0); err != nil {
+		return err
+	}
+	r.left()
+	return nil
+}

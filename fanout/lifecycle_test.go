@@ -94,6 +94,24 @@ func TestAFailedFollowKeepsTheGraceRunning(t *testing.T) {
 	})
 }
 
+// The grace is over, but before its timer has the lock a reader comes and goes:
+// then a new grace has begun.
+func TestAReaderAtTheLastMomentCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, up := fanout.NewRegistry(), new(upstream)
+		r := begin(t, reg, up.spec())
+		follow(t, r, 0)
+		r.Leave()
+		if err := r.ComeAndGo(func() { time.Sleep(grace) }); err != nil {
+			t.Fatal(err)
+		}
+		after(grace - 1)
+		up.want(t)
+		after(1)
+		up.want(t, fanout.ErrAbandoned)
+	})
+}
+
 func TestTheEndStopsTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg, up := fanout.NewRegistry(), new(upstream)

@@ -102,8 +102,9 @@ func TestAnOverdueResponseCanBeEvicted(t *testing.T) {
 		if size := r.Size(); size != 0 {
 			t.Fatalf("%d bytes", size)
 		}
+		after(keep / 2)
 		r.Leave()
-		after(keep)
+		after(keep / 2)
 		wantFind(t, reg, r, fanout.ErrUnknown)
 		big.Discard()
 		wantNothing(t, reg)
@@ -133,6 +134,7 @@ func TestTheTotalIsThatOfAllLogs(t *testing.T) {
 			t.Fatalf("%d responses have %d bytes, the total is %d", len(all), sum, got)
 		}
 		all[0].Discard()
+		add(t, all[0], "too late")
 		all = all[1:]
 	}
 	wantNothing(t, reg)
@@ -159,7 +161,22 @@ func keptBytes(tb testing.TB, responses int) int {
 	return (after - before) / responses
 }
 
-func TestAKeptResponseIsCompact(t *testing.T) {
+func TestALogIsCompactedAtItsEnd(t *testing.T) {
+	r := begin(t, fanout.NewRegistry(), spec())
+	for range 1000 {
+		add(t, r, "hello")
+	}
+	before := r.Size()
+	r.End(done)
+	if want := 1000*6 + 16*fanout.MarkSize + fanout.RunSize; r.Size() != want || before <= want {
+		t.Fatalf("%d bytes, %d before the end, want %d", r.Size(), before, want)
+	}
+	if got, last := rest(follow(t, r, 998).Read(), true); got != "hellohello" || last != 1001 {
+		t.Fatalf("%q to %d", got, last)
+	}
+}
+
+func TestAKeptResponseIsSmall(t *testing.T) {
 	if got := keptBytes(t, 200); got > 8<<10 {
 		t.Fatalf("1,000 tokens of 5 bytes take %d bytes", got)
 	}

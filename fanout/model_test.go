@@ -84,11 +84,14 @@ func randomEvents(rng *rand.Rand, calls *int) []provider.Event {
 			ev.Text = append(ev.Text, make([]byte, 200)...)
 		}
 		if kind == provider.ToolCall {
-			ev.Tool.Index = *calls
+			ev.Tool.Index = rng.IntN(*calls + 1)
 			if rng.IntN(3) == 0 {
 				*calls++
-				ev.Tool = provider.Tool{Index: *calls, ID: fmt.Sprintf("call_%d", *calls), Name: "get"}
+				ev.Tool = provider.Tool{Index: *calls, Name: "get"}
 				ev.Text = ev.Text[:0]
+			}
+			if rng.IntN(3) == 0 {
+				ev.Tool.ID = fmt.Sprintf("call_%d", *calls)
 			}
 		}
 		events = append(events, ev)

@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -158,6 +159,17 @@ func TestACallIsFreedByAFailureBeforeOutput(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFindKeyFindsNothingThatExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := fanout.NewRegistry()
+		begin(t, reg, keyed("k", "POST /", "")).End(done)
+		after(keep)
+		if got := reg.FindKey("k"); len(got) != 0 {
+			t.Fatalf("found %d", len(got))
+		}
+	})
 }
 
 func TestFindKeyFindsWhatRunsAndWhatIsKept(t *testing.T) {
