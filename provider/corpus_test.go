@@ -18,6 +18,7 @@ var paths = map[string]string{
 	"openai-chat":        "/v1/chat/completions",
 	"openai-completions": "/v1/completions",
 	"openai-responses":   "/v1/responses",
+	"gemini":             "/v1beta/models/gemini:streamGenerateContent",
 	"anthropic-messages": "/v1/messages",
 	"ollama-chat":        "/api/chat",
 	"ollama-generate":    "/api/generate",
@@ -26,8 +27,13 @@ var paths = map[string]string{
 // optionsOf returns what a proxy knows when the recording's response begins.
 func optionsOf(rec corpus.Recording) provider.Options {
 	o := provider.Options{ContentType: "text/event-stream; charset=utf-8", Path: paths[rec.Format]}
-	if filepath.Ext(rec.File) == ".ndjson" {
+	switch filepath.Ext(rec.File) {
+	case ".ndjson":
 		o.ContentType = "application/x-ndjson"
+	case ".json":
+		o.ContentType = "application/json; charset=UTF-8"
+	case ".eventstream":
+		o.ContentType = "application/vnd.amazon.eventstream"
 	}
 	return o
 }
@@ -121,7 +127,12 @@ func compare(rec corpus.Recording, r *provider.Reader, got answer) string {
 	if got.result == nil {
 		return strings.Join(append(diffs, fmt.Sprintf("ended with %v", got.err)), "; ")
 	}
-	differ("finish", got.result.ProviderFinish, valueOr(want.FinishReason, ""))
+	word := want.FinishReason
+	if want.BlockReason != nil { // the provider's own word for it
+		word = want.BlockReason
+		differ("normalised finish", got.result.Finish, provider.FinishContentFilter)
+	}
+	differ("finish", got.result.ProviderFinish, valueOr(word, ""))
 	differ("usage", got.result.Usage, wantedUsage(want.Usage))
 	return strings.Join(diffs, "; ")
 }
@@ -156,7 +167,7 @@ func narrowed(object, to any) any {
 // callsOf makes calls comparable: where a format delivers arguments as an
 // object, their values count and not their bytes.
 func callsOf(format string, calls []call) []call {
-	if format != "ollama-chat" {
+	if format != "ollama-chat" && format != "gemini" {
 		return calls
 	}
 	for i := range calls {

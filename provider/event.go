@@ -44,6 +44,8 @@ type Event struct {
 	Usage  TokenUsage // Usage
 	Result *Result    // Done
 	Err    *Error     // Failed
+
+	blocked bool // Finish: whatever the word, it stands for content_filter
 }
 
 // Tool says which call a ToolCall fragment belongs to.

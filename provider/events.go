@@ -48,14 +48,16 @@ func (e *Events) Delta(kind Kind, choice int, raw []byte) {
 	}
 }
 
-// arguments is a fragment of the JSON text of a tool call's arguments, as it
-// was sent: the inside of a string, or else a whole object.
+// arguments is a fragment of the JSON text of a tool call's arguments: the
+// inside of a string as it was sent, a whole object as it was sent, or plain
+// text.
 type arguments struct {
 	text   []byte
 	object []byte
+	plain  []byte
 }
 
-func (a arguments) empty() bool { return len(a.text) == 0 && len(a.object) == 0 }
+func (a arguments) empty() bool { return len(a.text) == 0 && len(a.object) == 0 && len(a.plain) == 0 }
 
 // OpenTool adds the fragment that opens a tool call.
 func (e *Events) OpenTool(choice int, tool Tool, args arguments) {
@@ -81,6 +83,15 @@ func (e *Events) Open(choice int) {
 func (e *Events) Finish(choice int, raw []byte) {
 	if len(raw) > 0 {
 		e.list = append(e.list, Event{Kind: Finish, Choice: choice, Finish: unquote(raw)})
+	}
+}
+
+// Block tells that a choice has ended because the prompt, or what came of it,
+// was blocked. raw is the inside of the JSON string with the provider's reason;
+// where it is empty, nothing is added.
+func (e *Events) Block(choice int, raw []byte) {
+	if len(raw) > 0 {
+		e.list = append(e.list, Event{Kind: Finish, Choice: choice, Finish: unquote(raw), blocked: true})
 	}
 }
 
@@ -124,10 +135,14 @@ func (e *Events) keep(raw []byte) []byte {
 
 // keepArguments returns a fragment of arguments as escaped text.
 func (e *Events) keepArguments(args arguments) []byte {
-	if len(args.object) == 0 {
+	plain := args.plain
+	switch {
+	case len(args.object) > 0:
+		plain = compact(view(args.object))
+	case len(plain) == 0:
 		return e.keep(args.text)
 	}
 	start := len(e.text)
-	e.text = jsontext.Append(e.text, view(compact(view(args.object))))
+	e.text = jsontext.Append(e.text, view(plain))
 	return e.text[start:len(e.text):len(e.text)]
 }

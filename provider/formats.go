@@ -22,6 +22,7 @@ var formats = []format{
 	{"ollama-generate", framingLines, isOllamaGenerate, nil, newOllamaGenerate},
 	{"openai-responses", framingSSE, isOpenAIResponses, responsesMeaning, newOpenAIResponses},
 	{"anthropic-messages", framingSSE, isAnthropic, anthropicMeaning, newAnthropic},
+	{"gemini", framingSSE | framingMixed | framingArray, isGemini, nil, newGemini},
 	{"openai-chat", framingSSE, isOpenAIChat, nil, newOpenAIChat},
 	{"openai-completions", framingSSE, isOpenAICompletions, nil, newOpenAICompletions},
 }

@@ -163,6 +163,16 @@ func (c *cursor) enter(bracket byte) bool {
 	return c.open(bracket)
 }
 
+// enterOutput is open for a value that carries output. It may be null; anything
+// else cannot be decoded.
+func (c *cursor) enterOutput(bracket byte) bool {
+	if c.peek() == 'n' {
+		c.skip()
+		return false
+	}
+	return c.open(bracket)
+}
+
 // field reads a value and returns the inside of a string in it, nil where it is
 // no object with such a field.
 func (c *cursor) field(name string) (value []byte) {

@@ -142,11 +142,7 @@ func decodeUsage(c *cursor, input, output string) TokenUsage {
 }
 
 func (d *openAIChat) decodeChoices(c *cursor, out *Events) {
-	if c.peek() == 'n' {
-		c.skip()
-		return
-	}
-	for ok := c.open('['); ok; ok = c.more('[') {
+	for ok := c.enterOutput('['); ok; ok = c.more('[') {
 		d.decodeChoice(c, out)
 	}
 }

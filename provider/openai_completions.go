@@ -56,11 +56,7 @@ func (d *openAICompletions) Decode(ev sse.Event, out *Events) error {
 }
 
 func (d *openAICompletions) decodeChoices(c *cursor, out *Events) {
-	if c.peek() == 'n' {
-		c.skip()
-		return
-	}
-	for ok := c.open('['); ok; ok = c.more('[') {
+	for ok := c.enterOutput('['); ok; ok = c.more('[') {
 		var text, finish []byte
 		var index int64
 		for ok := c.open('{'); ok; ok = c.more('{') {

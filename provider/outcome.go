@@ -16,7 +16,8 @@ type choiceEnd struct {
 	tools bool // the client was asked to call a tool
 	// finish is the provider's word, empty as long as there is none. The last
 	// one counts: some providers repeat it, some correct it.
-	finish string
+	finish  string
+	blocked bool
 }
 
 // choice returns the choice with this index, which is below maxChoices.
@@ -38,7 +39,7 @@ func (o *outcome) take(ev *Event) {
 		o.choice(ev.Choice).tools = true
 	case Finish:
 		if choice := o.choice(ev.Choice); ev.Finish != "" {
-			choice.finish = ev.Finish
+			choice.finish, choice.blocked = ev.Finish, ev.blocked
 		}
 	case Usage:
 		if ev.Usage.Input >= 0 {
@@ -74,7 +75,11 @@ func (o *outcome) result() *Result {
 		if len(ends) == 0 {
 			word = choice.finish
 		}
-		ends = append(ends, ChoiceFinish{Choice: i, Finish: normalise(choice.finish, choice.tools)})
+		finish := normalise(choice.finish, choice.tools)
+		if choice.blocked {
+			finish = FinishContentFilter
+		}
+		ends = append(ends, ChoiceFinish{Choice: i, Finish: finish})
 	}
 	r := &Result{Finish: FinishStop, ProviderFinish: word}
 	if len(ends) > 0 {
