@@ -15,13 +15,14 @@ import (
 
 // paths has a request path for every format under test.
 var paths = map[string]string{
-	"openai-chat":        "/v1/chat/completions",
-	"openai-completions": "/v1/completions",
-	"openai-responses":   "/v1/responses",
-	"gemini":             "/v1beta/models/gemini:streamGenerateContent",
-	"anthropic-messages": "/v1/messages",
-	"ollama-chat":        "/api/chat",
-	"ollama-generate":    "/api/generate",
+	"openai-chat":         "/v1/chat/completions",
+	"openai-completions":  "/v1/completions",
+	"openai-responses":    "/v1/responses",
+	"gemini":              "/v1beta/models/gemini:streamGenerateContent",
+	"gemini-interactions": "/v1beta/interactions",
+	"anthropic-messages":  "/v1/messages",
+	"ollama-chat":         "/api/chat",
+	"ollama-generate":     "/api/generate",
 }
 
 // optionsOf returns what a proxy knows when the recording's response begins.

@@ -29,6 +29,11 @@ func normalise(word string, tools bool) FinishReason {
 		return FinishLength
 	case "tool_calls", "tool_use", "function_call", "TOOL_CALL":
 		return FinishToolCalls
+	case "requires_action": // a kind of stop, where there is an action
+		if tools {
+			return FinishToolCalls
+		}
+		return FinishOther
 	case "content_filter", "refusal", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "guardrail_intervened":
 		return FinishContentFilter
 	case "pause_turn":

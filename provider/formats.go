@@ -23,6 +23,7 @@ var formats = []format{
 	{"openai-responses", framingSSE, isOpenAIResponses, responsesMeaning, newOpenAIResponses},
 	{"anthropic-messages", framingSSE, isAnthropic, anthropicMeaning, newAnthropic},
 	{"gemini", framingSSE | framingMixed | framingArray, isGemini, nil, newGemini},
+	{"gemini-interactions", framingSSE, isGeminiInteractions, interactionsMeaning, newGeminiInteractions},
 	{"openai-chat", framingSSE, isOpenAIChat, nil, newOpenAIChat},
 	{"openai-completions", framingSSE, isOpenAICompletions, nil, newOpenAICompletions},
 }
