@@ -20,6 +20,8 @@ var paths = map[string]string{
 	"openai-responses":    "/v1/responses",
 	"gemini":              "/v1beta/models/gemini:streamGenerateContent",
 	"gemini-interactions": "/v1beta/interactions",
+	"cohere-v1":           "/v1/chat",
+	"cohere-v2":           "/v2/chat",
 	"anthropic-messages":  "/v1/messages",
 	"ollama-chat":         "/api/chat",
 	"ollama-generate":     "/api/generate",
@@ -31,6 +33,9 @@ func optionsOf(rec corpus.Recording) provider.Options {
 	switch filepath.Ext(rec.File) {
 	case ".ndjson":
 		o.ContentType = "application/x-ndjson"
+		if rec.Format == "cohere-v1" {
+			o.ContentType = "application/stream+json"
+		}
 	case ".json":
 		o.ContentType = "application/json; charset=UTF-8"
 	case ".eventstream":

@@ -20,8 +20,10 @@ type format struct {
 var formats = []format{
 	{"ollama-chat", framingLines, isOllamaChat, nil, newOllamaChat},
 	{"ollama-generate", framingLines, isOllamaGenerate, nil, newOllamaGenerate},
+	{"cohere-v1", framingLines | framingSSE, isCohereV1, nil, newCohereV1},
 	{"openai-responses", framingSSE, isOpenAIResponses, responsesMeaning, newOpenAIResponses},
 	{"anthropic-messages", framingSSE, isAnthropic, anthropicMeaning, newAnthropic},
+	{"cohere-v2", framingSSE, isCohere, cohereMeaning, newCohere},
 	{"gemini", framingSSE | framingMixed | framingArray, isGemini, nil, newGemini},
 	{"gemini-interactions", framingSSE, isGeminiInteractions, interactionsMeaning, newGeminiInteractions},
 	{"openai-chat", framingSSE, isOpenAIChat, nil, newOpenAIChat},

@@ -13,16 +13,8 @@ import (
 // which those of type function_call are for the client. Revisions of the API
 // before May 2026 called the steps contents, and sent tool calls whole.
 type geminiInteractions struct {
-	calls  []interactionsCall // the last ones
-	opened int                // how many of all were passed on
-	begun  bool
-}
-
-// interactionsCall is a tool call for the client.
-type interactionsCall struct {
-	step      int64 // index of its step
-	canonical int   // the index under which it was passed on
-	whole     bool  // its arguments came with its start
+	calls toolCalls // for the client, by index of the step
+	begun bool
 }
 
 func newGeminiInteractions() Decoder { return new(geminiInteractions) }
@@ -140,11 +132,10 @@ func (d *geminiInteractions) decodeStep(step []byte, index int64, isStart bool, 
 		if isStart && !hasMembers(args.object) {
 			args = arguments{} // they come in parts
 		}
-		d.openCall(interactionsCall{step: index, canonical: d.opened, whole: !args.empty()})
-		out.OpenTool(0, Tool{Index: d.opened, ID: unquote(id), Name: unquote(name)}, args)
-		d.opened++
+		call := d.calls.open(toolCall{index: index, whole: !args.empty()})
+		out.OpenTool(0, Tool{Index: call.canonical, ID: unquote(id), Name: unquote(name)}, args)
 	case "arguments_delta":
-		if call := d.find(index); call != nil && !call.whole {
+		if call := d.calls.find(index); call != nil && !call.whole {
 			out.Tool(0, call.canonical, args)
 		}
 	}
@@ -160,24 +151,6 @@ func emitContents(kind Kind, contents []byte, out *Events) {
 	for ok := c.enter('['); ok; ok = c.more('[') {
 		out.Delta(kind, 0, c.field("text"))
 	}
-}
-
-// openCall remembers a tool call.
-func (d *geminiInteractions) openCall(call interactionsCall) {
-	if len(d.calls) == maxCalls {
-		d.calls = append(d.calls[:0], d.calls[maxCalls/2:]...)
-	}
-	d.calls = append(d.calls, call)
-}
-
-// find returns the last tool call of a step, nil where there is none.
-func (d *geminiInteractions) find(step int64) *interactionsCall {
-	for i := len(d.calls) - 1; i >= 0; i-- {
-		if d.calls[i].step == step {
-			return &d.calls[i]
-		}
-	}
-	return nil
 }
 
 // decodeInteraction reads the interaction that an event carries.

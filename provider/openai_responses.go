@@ -16,17 +16,8 @@ import (
 // OpenRouter and Bedrock send no event names, OpenRouter adds [DONE], and
 // llama.cpp leaves out output_index.
 type openAIResponses struct {
-	calls  []responsesCall // the last ones
-	opened int             // how many of all were passed on
-	begun  bool
-}
-
-// responsesCall is a tool call for the client.
-type responsesCall struct {
-	output    int64  // output_index, -1 where there is none
-	item      string // id of the item, which counts where there is no index
-	canonical int    // the index under which it was passed on
-	spoke     bool   // arguments have come
+	calls toolCalls // by output_index
+	begun bool
 }
 
 func newOpenAIResponses() Decoder { return new(openAIResponses) }
@@ -160,12 +151,7 @@ func (d *openAIResponses) decodeItem(e *responsesEvent, done bool, out *Events) 
 	}
 	call := d.find(e.output, itemID)
 	if call == nil {
-		if len(d.calls) == maxCalls {
-			d.calls = append(d.calls[:0], d.calls[maxCalls/2:]...)
-		}
-		d.calls = append(d.calls, responsesCall{output: e.output, item: string(itemID), canonical: d.opened})
-		call = &d.calls[len(d.calls)-1]
-		d.opened++
+		call = d.calls.open(toolCall{index: e.output, item: string(itemID)})
 		out.OpenTool(0, Tool{Index: call.canonical, ID: unquote(callID), Name: unquote(name)}, arguments{})
 	}
 	if done {
@@ -174,7 +160,7 @@ func (d *openAIResponses) decodeItem(e *responsesEvent, done bool, out *Events) 
 }
 
 // complete adds the arguments of a tool call that has come without them.
-func (d *openAIResponses) complete(call *responsesCall, args []byte, out *Events) {
+func (d *openAIResponses) complete(call *toolCall, args []byte, out *Events) {
 	if call != nil && !call.spoke && len(args) > 0 {
 		call.spoke = true
 		out.Tool(0, call.canonical, arguments{text: args})
@@ -184,14 +170,15 @@ func (d *openAIResponses) complete(call *responsesCall, args []byte, out *Events
 // find returns the tool call with this index, or where there is none with this
 // item; nil where it was not opened. The index goes first, because some relays
 // give an item another id with every event.
-func (d *openAIResponses) find(output int64, item []byte) *responsesCall {
-	for i := len(d.calls) - 1; i >= 0; i-- {
-		call := &d.calls[i]
-		if output >= 0 && call.output >= 0 {
-			if output == call.output {
-				return call
-			}
-		} else if len(item) > 0 && string(item) == call.item {
+func (d *openAIResponses) find(output int64, item []byte) *toolCall {
+	if output >= 0 {
+		if call := d.calls.find(output); call != nil {
+			return call
+		}
+	}
+	for i := range d.calls.list {
+		call := &d.calls.list[i]
+		if len(item) > 0 && string(item) == call.item && (output < 0 || call.index < 0) {
 			return call
 		}
 	}
