@@ -115,11 +115,7 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 	}
 	bw := frameWriters.Get().(*bufio.Writer)
 	bw.Reset(tally{c})
-	if c.writeTimeout > 0 {
-		// from this goroutine alone, and cleared again: on HTTP/2 an armed
-		// deadline resets a stream that is merely silent
-		_ = c.rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
-	}
+	c.armWrite()
 	if f(bw) {
 		if c.cursor != nil {
 			c.position.Store(int64(c.cursor.Index()))
@@ -131,12 +127,25 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 			c.metrics.slowClients.WithLabelValues("write_timeout").Inc()
 		}
 	}
-	if c.writeTimeout > 0 && c.err == nil {
-		_ = c.rc.SetWriteDeadline(time.Time{})
-	}
+	c.disarmWrite()
 	bw.Reset(nil)
 	frameWriters.Put(bw)
 	return c.err
+}
+
+// armWrite bounds the next write. It is called by who writes, with mu held, and
+// disarmWrite after it: on HTTP/2 an armed deadline resets a stream that is
+// merely silent.
+func (c *client) armWrite() {
+	if c.writeTimeout > 0 {
+		_ = c.rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
+	}
+}
+
+func (c *client) disarmWrite() {
+	if c.writeTimeout > 0 && c.err == nil {
+		_ = c.rc.SetWriteDeadline(time.Time{})
+	}
 }
 
 // encode encodes the batch and reports whether there is something to send. The
@@ -253,7 +262,7 @@ func (c *client) expect(status int, header http.Header) {
 }
 
 // pass implements outlet.
-func (c *client) pass(status int, header http.Header) http.ResponseWriter {
+func (c *client) pass(status int, header http.Header, stream bool) http.ResponseWriter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.committed {
@@ -262,7 +271,7 @@ func (c *client) pass(status int, header http.Header) http.ResponseWriter {
 	c.committed = true
 	replaceHeader(c.w.Header(), header)
 	c.w.WriteHeader(status)
-	if c.dialect == emit.DialectPassthrough {
+	if stream {
 		c.mirror = newMirror(c, header.Get("Content-Type"))
 		return c.mirror
 	}

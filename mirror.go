@@ -26,7 +26,10 @@ func newMirror(c *client, contentType string) *mirror {
 func (m *mirror) Write(p []byte) (int, error) {
 	m.client.mu.Lock()
 	defer m.client.mu.Unlock()
+	m.client.armWrite()
 	n, err := m.ResponseWriter.Write(p)
+	m.client.err = err
+	m.client.disarmWrite()
 	m.client.count(n)
 	m.tail = append(m.tail, p[max(0, n-4):n]...)
 	m.tail = m.tail[max(0, len(m.tail)-4):]
@@ -37,7 +40,10 @@ func (m *mirror) Write(p []byte) (int, error) {
 func (m *mirror) FlushError() error {
 	m.client.mu.Lock()
 	defer m.client.mu.Unlock()
-	return m.client.rc.Flush()
+	m.client.armWrite()
+	m.client.err = m.client.rc.Flush()
+	m.client.disarmWrite()
+	return m.client.err
 }
 
 // betweenFrames reports whether a comment may stand here: at the beginning, or

@@ -20,9 +20,9 @@ type outlet interface {
 	expect(status int, header http.Header)
 	// pass sends status and header of a response that goes through as it is,
 	// and returns where its body goes to. Fields that are set there later are
-	// trailers. It returns nil where a heartbeat has committed another
-	// response already.
-	pass(status int, header http.Header) http.ResponseWriter
+	// trailers. A body that is a stream is written under the write timeout. It
+	// returns nil where a heartbeat has committed another response already.
+	pass(status int, header http.Header, stream bool) http.ResponseWriter
 	// deliver lets the client have what is new in the log, and tells the watch
 	// when the model's output has come. It returns that moment, as the watch
 	// counts.
@@ -103,11 +103,10 @@ func (h *handover) inform(int, http.Header) {}
 func (h *handover) expect(status int, header http.Header) { h.describe(status, header) }
 
 // pass implements outlet.
-func (h *handover) pass(status int, header http.Header) http.ResponseWriter {
+func (h *handover) pass(status int, header http.Header, stream bool) http.ResponseWriter {
 	b := &borrowed{handover: h, header: make(http.Header)}
-	committed := false
-	b.err = h.borrow(func(http.ResponseWriter) { committed = h.client.pass(status, header) == nil })
-	if committed {
+	b.err = h.borrow(func(http.ResponseWriter) { b.body = h.client.pass(status, header, stream) })
+	if b.err == nil && b.body == nil {
 		return nil
 	}
 	return b
@@ -122,7 +121,8 @@ func (h *handover) deliver(watch *timeouts.Watch) (time.Duration, error) {
 // another goroutine than the client's.
 type borrowed struct {
 	*handover
-	header http.Header // trailers
+	header http.Header         // trailers
+	body   http.ResponseWriter // for the client's goroutine alone
 	err    error
 }
 
@@ -137,7 +137,7 @@ func (b *borrowed) Write(p []byte) (n int, err error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	b.err = b.borrow(func(w http.ResponseWriter) { n, err = w.Write(p) })
+	b.err = b.borrow(func(http.ResponseWriter) { n, err = b.body.Write(p) })
 	if b.err != nil {
 		return 0, b.err
 	}

@@ -33,7 +33,7 @@ func (p *producer) passOn(to phase, status int, header http.Header) {
 		p.watch.Begin()
 		p.watch.EnableHeartbeat()
 	}
-	p.body = p.out.pass(status, header)
+	p.body = p.out.pass(status, header, p.reader != nil)
 	if p.body == nil {
 		p.phase, p.status = refused, status
 		return
