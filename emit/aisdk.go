@@ -2,6 +2,7 @@ package emit
 
 import (
 	"bufio"
+	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -147,11 +148,16 @@ func (a *AISDK) call(index int) *uiCall {
 }
 
 // writeInput writes that the input of the call is available, or that it is no
-// JSON text. A call without input has an empty one, unless the response was
-// cut short.
+// JSON text. A call without input has an empty one, and an input that is free
+// text is a string, unless the response was cut short.
 func (c *uiCall) writeInput(w *bufio.Writer, reason provider.FinishReason) {
-	if len(c.input) == 0 && reason == provider.FinishToolCalls {
-		c.input = []byte("{}")
+	if reason == provider.FinishToolCalls {
+		switch {
+		case len(c.input) == 0:
+			c.input = []byte("{}")
+		case c.input[0] != '{' && c.input[0] != '[' && !json.Valid(c.input):
+			c.input = append(jsontext.Append([]byte{'"'}, string(c.input)), '"')
+		}
 	}
 	if input, ok := oneLine(c.input); ok {
 		b := append(c.appendNamed(w, "tool-input-available"), `,"input":`...)

@@ -60,6 +60,17 @@ func TestAISDKFrames(t *testing.T) {
 			end("tool-calls"),
 		},
 		{
+			"arguments that are free text are a string",
+			[]provider.Event{call(0, "a", "sql", "SELECT"), args(0, ` "x"`), done(provider.Result{Finish: provider.FinishToolCalls})},
+			[]string{
+				`{"type":"tool-input-start","toolCallId":"a","toolName":"sql"}`,
+				`{"type":"tool-input-delta","toolCallId":"a","inputTextDelta":"SELECT"}`,
+				`{"type":"tool-input-delta","toolCallId":"a","inputTextDelta":" \"x\""}`,
+				`{"type":"tool-input-available","toolCallId":"a","toolName":"sql","input":"SELECT \"x\""}`,
+			},
+			end("tool-calls"),
+		},
+		{
 			"calls that were cut off",
 			[]provider.Event{call(0, "a", "f", `{"k":"`), call(1, "b", "g", ""), done(provider.Result{Finish: provider.FinishLength})},
 			[]string{

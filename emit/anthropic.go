@@ -17,7 +17,9 @@ import (
 //
 // The SDKs add a delta to the block that began last, so blocks follow each
 // other strictly: what comes while the arguments of a call are not whole waits
-// until they are, or until the end of the response.
+// until they are, or until the end of the response. They also parse the
+// arguments, and fail on what is no JSON object: the free text that a custom
+// tool of OpenAI's takes becomes {"input":"…"}.
 //
 // An error is an error event and no message_stop.
 type Anthropic struct {
@@ -204,10 +206,26 @@ func (a *Anthropic) writeDelta(w *bufio.Writer, text []byte) {
 	case provider.Reasoning:
 		b = append(b, `,"delta":{"type":"thinking_delta","thinking":"`...)
 	case provider.ToolCall:
-		a.open.args.feed(text)
-		b = append(b, `,"delta":{"type":"input_json_delta","partial_json":"`...)
+		a.writeArguments(w, b, text)
+		return
 	default:
 		b = append(b, `,"delta":{"type":"text_delta","text":"`...)
+	}
+	writeText(w, b, text, "\"}}\n\n")
+}
+
+// writeArguments writes a delta of a call, which b begins.
+func (a *Anthropic) writeArguments(w *bufio.Writer, b, text []byte) {
+	args := &a.open.args
+	first := !args.begun
+	args.feed(text)
+	b = append(b, `,"delta":{"type":"input_json_delta","partial_json":"`...)
+	if args.free {
+		if first {
+			b = append(b, `{\"input\":\"`...)
+		}
+		b = jsontext.Append(b, string(text)) // a string in a string
+		text = nil
 	}
 	writeText(w, b, text, "\"}}\n\n")
 }
@@ -216,6 +234,10 @@ func (a *Anthropic) writeDelta(w *bufio.Writer, text []byte) {
 func (a *Anthropic) close(w *bufio.Writer) {
 	if a.open.kind == 0 {
 		return
+	}
+	if a.open.args.free {
+		b := a.appendBlockEvent(w, "content_block_delta")
+		_, _ = w.Write(append(b, `,"delta":{"type":"input_json_delta","partial_json":"\"}"}}`+"\n\n"...))
 	}
 	_, _ = w.Write(append(a.appendBlockEvent(w, "content_block_stop"), "}\n\n"...))
 	a.open = block{}

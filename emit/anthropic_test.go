@@ -124,6 +124,18 @@ func TestAnthropicFrames(t *testing.T) {
 			messageEnd("tool_use", `"output_tokens":0`),
 		},
 		{
+			"arguments that are free text become an object",
+			[]provider.Event{call(0, "a", "sql", "SELECT"), args(0, ` "x"`), text("y"), done(toolUse)},
+			[]string{
+				messageStart, blockStart("0", `"type":"tool_use","id":"a","name":"sql","input":{}`),
+				blockDelta("0", `"type":"input_json_delta","partial_json":"{\"input\":\"SELECT"`),
+				blockDelta("0", `"type":"input_json_delta","partial_json":" \\\"x\\\""`),
+				blockDelta("0", `"type":"input_json_delta","partial_json":"\"}"`), blockStop("0"),
+				blockStart("1", `"type":"text","text":""`), blockDelta("1", `"type":"text_delta","text":"y"`), blockStop("1"),
+			},
+			messageEnd("tool_use", `"output_tokens":0`),
+		},
+		{
 			"error",
 			[]provider.Event{text("x"), failed(504, provider.CodeTotalTimeout, "m", "")},
 			[]string{

@@ -36,6 +36,8 @@ type arguments struct {
 	inString  bool // between quotation marks
 	afterMark bool // in a string, after a reverse solidus
 	whole     bool // an object, array or string has ended at depth 0
+	begun     bool // there was more than white space
+	free      bool // they are no JSON object: the input of a tool that takes free text
 }
 
 // feed takes the next fragment, which is escaped text: JSON within JSON.
@@ -53,7 +55,11 @@ func (a *arguments) feed(escaped []byte) {
 }
 
 func (a *arguments) next(c byte) {
+	if !a.begun && c > ' ' {
+		a.begun, a.free = true, c != '{'
+	}
 	switch {
+	case a.free: // nothing tells where it ends
 	case a.afterMark:
 		a.afterMark = false
 	case a.inString:
