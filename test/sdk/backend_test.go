@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,15 +112,10 @@ const (
 
 // recorded plays a recording. failure is the provider's error event.
 func recorded(rec corpus.Recording, how play, failure string) http.Handler {
-	separator := "\n\n"
-	contentType := "text/event-stream"
-	if strings.HasSuffix(rec.File, ".ndjson") {
-		separator, contentType = "\n", "application/x-ndjson"
-	}
+	events := eventsOf(rec)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", contentType)
-		events := strings.SplitAfter(string(rec.Body), separator)
+		w.Header().Set("Content-Type", contentType(rec))
 		middle := (len(events) + 1) / 2
 		switch how {
 		case playWhole:
@@ -143,12 +139,35 @@ func recorded(rec corpus.Recording, how play, failure string) http.Handler {
 	})
 }
 
+// boundary is where a server-sent event ends.
+var boundary = regexp.MustCompile("\r?\n\r?\n")
+
+// eventsOf cuts a recording into its events.
+func eventsOf(rec corpus.Recording) (events []string) {
+	start := 0
+	for _, end := range boundary.FindAllIndex(rec.Body, -1) {
+		events = append(events, string(rec.Body[start:end[1]]))
+		start = end[1]
+	}
+	return append(events, string(rec.Body[start:]))
+}
+
+// asking makes every request a POST with a body, which an EventSource cannot
+// send.
+func asking(body string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Method = http.MethodPost
+		r.Body = io.NopCloser(strings.NewReader(body))
+		h.ServeHTTP(w, r)
+	})
+}
+
 // sayInPieces writes a body in pieces that end anywhere.
 func sayInPieces(w http.ResponseWriter, body []byte) {
 	rng := rand.New(rand.NewPCG(1, uint64(len(body))))
 	for len(body) > 0 {
-		n := min(len(body), 1+rng.IntN(2000))
-		rig.Say(w, string(bytes.Clone(body[:n])))
+		n := min(len(body), 1+rng.IntN(16000))
+		rig.Say(w, string(body[:n]))
 		body = body[n:]
 	}
 }

@@ -2,9 +2,11 @@ package sdk_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 )
 
 // columns of the table, in this order.
@@ -18,8 +20,19 @@ type matrix struct {
 	words map[[2]string]string
 }
 
-func newMatrix() *matrix {
-	return &matrix{cells: map[[2]string]bool{}, words: map[[2]string]string{}}
+// table is what all tests together have found.
+var table = &matrix{cells: map[[2]string]bool{}, words: map[[2]string]string{}}
+
+// TestMain prints the table, which the README has, after all tests.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if goProgram.dir != "" {
+		_ = os.RemoveAll(goProgram.dir)
+	}
+	if testing.Verbose() {
+		fmt.Println(table)
+	}
+	os.Exit(code)
 }
 
 func (m *matrix) row(row string) {

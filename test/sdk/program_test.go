@@ -77,21 +77,33 @@ func needNode(t *testing.T) {
 	}
 }
 
-// buildGo builds the program of the Go SDKs, once for all tests.
-var buildGo = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "llmstream-sdk")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "sdk")
-	cmd := exec.Command("go", "build", "-o", bin, ".")
+// goProgram is the program of the Go SDKs. It is built once for all tests.
+var goProgram struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func buildGo() (string, error) {
+	g := &goProgram
+	g.once.Do(func() {
+		if g.dir, g.err = os.MkdirTemp("", "llmstream-sdk"); g.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-o", g.dir, ".")
+		if out, err := inGoModule(cmd).CombinedOutput(); err != nil {
+			g.err = fmt.Errorf("building the program of the Go SDKs: %w\n%s", err, out)
+		}
+	})
+	return filepath.Join(g.dir, "go"), g.err
+}
+
+// inGoModule makes a command run in the module of the Go SDKs.
+func inGoModule(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir = "go"
 	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the program of the Go SDKs: %w\n%s", err, out)
-	}
-	return bin, nil
-})
+	return cmd
+}
 
 // goSDK is a program that uses a Go module.
 func goSDK(t *testing.T, module, argument string) program {
@@ -101,9 +113,7 @@ func goSDK(t *testing.T, module, argument string) program {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
-	cmd.Dir = "go"
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	version, err := cmd.Output()
+	version, err := inGoModule(cmd).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,22 +19,23 @@ type client struct {
 	dialect string
 	ways    []string // of the SDK to ask
 	from    []string // the formats of the backends
-	base    string   // what follows in the base URL
 
 	// The SDK's words for how a response ends.
-	stop, length, toolCalls string
+	stop, length, toolCalls, filtered string
 	// What the table says instead where the SDK or the dialect has none.
 	noReasoning, noUsage, noRetry, noBeat string
 
 	streamError string         // the class of an error in mid-stream
 	refusals    map[int]string // the class of an error with a status
+	textRefuses bool           // the SDK takes a refusal for text
+	oneChoice   bool           // the SDK takes the choices of one chunk for the first
 	statusless  bool           // the error of a refused request has no status
 	codes       bool           // an error in mid-stream has our code
 }
 
 // words are what the APIs call the ways to end.
-func (c client) words(stop, length, toolCalls string) client {
-	c.stop, c.length, c.toolCalls = stop, length, toolCalls
+func (c client) words(stop, length, toolCalls, filtered string) client {
+	c.stop, c.length, c.toolCalls, c.filtered = stop, length, toolCalls, filtered
 	return c
 }
 
@@ -98,36 +99,36 @@ func clients(t *testing.T) []client {
 		client{
 			program: openai, dialect: "openai", ways: []string{"chat", "helper"}, from: both,
 			streamError: "APIError", codes: true, refusals: openaiErrors,
-		}.words("stop", "length", "tool_calls"),
+		}.words("stop", "length", "tool_calls", "content_filter"),
 		client{
 			program: openai, dialect: "passthrough", ways: []string{"chat", "helper"}, from: both[:1],
 			streamError: "APIError", refusals: openaiErrors,
-		}.words("stop", "length", "tool_calls"),
+		}.words("stop", "length", "tool_calls", "content_filter"),
 		client{
 			program: goOpenAI, dialect: "openai", from: both,
 			streamError: "*ssestream.StreamError", refusals: provider("openai.Error"),
-		}.words("stop", "length", "tool_calls"),
+		}.words("stop", "length", "tool_calls", "content_filter"),
 		client{
 			program: anthropic, dialect: "anthropic", ways: []string{"messages"}, from: both,
 			streamError: "APIError",
 			refusals:    map[int]string{429: "RateLimitError", 500: "InternalServerError", 529: "OverloadedError"},
-		}.words("end_turn", "max_tokens", "tool_use"),
+		}.words("end_turn", "max_tokens", "tool_use", "refusal"),
 		client{
 			program: goAnthropic, dialect: "anthropic", from: both,
 			streamError: "anthropic.Error", refusals: provider("anthropic.Error"),
-		}.words("end_turn", "max_tokens", "tool_use"),
+		}.words("end_turn", "max_tokens", "tool_use", "refusal"),
 		client{
 			program: ai, dialect: "ai-sdk", ways: []string{"chat"}, from: both, noUsage: "not in the dialect", noRetry: "SDK has none",
 			streamError: "Error", statusless: true,
-		}.words("stop", "length", "tool-calls"),
+		}.words("stop", "length", "tool-calls", "content-filter"),
 		client{
-			program: aiOpenAI, dialect: "openai", ways: []string{"chat"}, from: both, noReasoning: "SDK drops it",
+			program: aiOpenAI, dialect: "openai", ways: []string{"chat"}, from: both, noReasoning: "SDK drops it", textRefuses: true, oneChoice: true,
 			streamError: "Error", codes: true, refusals: provider("APICallError"),
-		}.words("stop", "length", "tool-calls"),
+		}.words("stop", "length", "tool-calls", "content-filter"),
 		client{
 			program: ollama, dialect: "passthrough", ways: []string{"chat"}, from: []string{"ollama"},
 			noBeat: "none in NDJSON", noRetry: "SDK has none", streamError: "Error", refusals: provider("ResponseError"),
-		}.words("stop", "length", "stop"),
+		}.words("stop", "length", "stop", ""),
 	}
 }
 
@@ -166,16 +167,19 @@ type stage struct {
 	backend *answers
 	caddy   *rig.Caddy
 	cutter  *cutter
-	table   *matrix
 }
+
+// cutAfter is after how many bytes of an answer, header included, a connection
+// is cut.
+const cutAfter = 2500
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	needNode(t)
-	s := &stage{backend: new(answers), table: newMatrix()}
+	s := &stage{backend: new(answers)}
 	backend := rig.NewBackend(t, s.backend.ServeHTTP)
 	s.caddy = rig.Start(t, routes(backend.Addr))
-	s.cutter = newCutter(t, s.caddy.Addr, 2500, 1<<30)
+	s.cutter = newCutter(t, s.caddy.Addr, cutAfter, 1<<30)
 	return s
 }
 
@@ -233,14 +237,14 @@ func (s *stage) url(c *client, sc *scenario, a *answer) string {
 	if sc.beat {
 		route += "-beat"
 	}
-	return "http://" + addr + "/" + route + "/" + a.key + c.base
+	return "http://" + addr + "/" + route + "/" + a.key
 }
 
 func TestSDKs(t *testing.T) {
 	s := newStage(t)
 	t.Run("SDK", func(t *testing.T) {
 		for _, c := range clients(t) {
-			s.footnotes(&c)
+			c.footnotes()
 			for _, format := range c.from {
 				t.Run(fmt.Sprintf("%s/%s/from %s", c.name, c.dialect, format), func(t *testing.T) {
 					t.Parallel()
@@ -249,16 +253,15 @@ func TestSDKs(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("SDK × dialect, with llmsim as the backend\n%s", s.table)
 }
 
 // footnotes says in the table what there is nothing to be tested of.
-func (s *stage) footnotes(c *client) {
+func (c *client) footnotes() {
 	for column, word := range map[string]string{
 		"reasoning": c.noReasoning, "usage": c.noUsage, "retry": c.noRetry, "heartbeat": c.noBeat,
 	} {
 		if word != "" {
-			s.table.say(c.row(), column, word)
+			table.say(c.row(), column, word)
 		}
 	}
 }
@@ -282,7 +285,7 @@ func (s *stage) try(t *testing.T, c *client, format string) {
 			}
 			p.scenario.check(t, c, &got, p.answer.calls.Load())
 		})
-		s.table.add(c.row(), p.scenario.columns, ok)
+		table.add(c.row(), p.scenario.columns, ok)
 	}
 }
 

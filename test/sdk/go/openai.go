@@ -37,6 +37,9 @@ func askOpenAI(ctx context.Context, r run, got *outcome) error {
 		if !acc.AddChunk(chunk) {
 			return errRefusedChunk
 		}
+		if chunk.JSON.Usage.Valid() {
+			got.Usage = &usage{chunk.Usage.PromptTokens, chunk.Usage.CompletionTokens}
+		}
 		for _, choice := range chunk.Choices {
 			if field, ok := choice.Delta.JSON.ExtraFields["reasoning_content"]; ok && choice.Index == 0 {
 				var text string
@@ -62,8 +65,5 @@ func readCompletion(c *openai.ChatCompletion, got *outcome) {
 	got.Text, got.Refusal, got.Finish = message.Content, message.Refusal, c.Choices[0].FinishReason
 	for _, call := range message.ToolCalls {
 		got.Tools = append(got.Tools, toolCall{call.ID, call.Function.Name, call.Function.Arguments})
-	}
-	if c.Usage.TotalTokens > 0 {
-		got.Usage = &usage{c.Usage.PromptTokens, c.Usage.CompletionTokens}
 	}
 }
