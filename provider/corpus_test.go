@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,8 @@ var paths = map[string]string{
 	"gemini-interactions": "/v1beta/interactions",
 	"cohere-v1":           "/v1/chat",
 	"cohere-v2":           "/v2/chat",
+	"bedrock-invoke":      "/model/anthropic.claude-3-haiku/invoke-with-response-stream",
+	"bedrock-converse":    "/model/anthropic.claude-3-haiku/converse-stream",
 	"anthropic-messages":  "/v1/messages",
 	"ollama-chat":         "/api/chat",
 	"ollama-generate":     "/api/generate",
@@ -128,6 +131,12 @@ func compare(rec corpus.Recording, r *provider.Reader, got answer) string {
 			upstream = narrowed(upstream, decoded(want.Error))
 		}
 		differ("error", upstream, decoded(want.Error))
+		return strings.Join(diffs, "; ")
+	}
+	if slices.Contains(want.Flags, "truncated") {
+		if got.err == nil || got.err.Code != provider.CodeUpstreamTruncated {
+			diffs = append(diffs, fmt.Sprintf("ended with %v and %v, want it truncated", got.result, got.err))
+		}
 		return strings.Join(diffs, "; ")
 	}
 	if got.result == nil {

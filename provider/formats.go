@@ -18,6 +18,8 @@ type format struct {
 // formats has every format that can be decoded, in the order in which they are
 // tried. Which request paths go with a format is in llmPaths.
 var formats = []format{
+	{"bedrock-invoke", framingFrames, isBedrockInvoke, nil, newBedrockInvoke},
+	{"bedrock-converse", framingFrames, isBedrockConverse, converseMeaning, newBedrockConverse},
 	{"ollama-chat", framingLines, isOllamaChat, nil, newOllamaChat},
 	{"ollama-generate", framingLines, isOllamaGenerate, nil, newOllamaGenerate},
 	{"cohere-v1", framingLines | framingSSE, isCohereV1, nil, newCohereV1},

@@ -10,7 +10,8 @@ import (
 // https://platform.openai.com/docs/api-reference/completions
 //
 // Several choices may share one chunk. TGI sends an empty finish_reason with
-// every chunk but the last.
+// every chunk but the last. DeepSeek on Bedrock has a stop_reason in its place;
+// with vLLM that is the stop sequence, beside a finish_reason.
 type openAICompletions struct {
 	choices []bool // by index, the ones that have begun
 }
@@ -57,7 +58,8 @@ func (d *openAICompletions) Decode(ev sse.Event, out *Events) error {
 
 func (d *openAICompletions) decodeChoices(c *cursor, out *Events) {
 	for ok := c.enterOutput('['); ok; ok = c.more('[') {
-		var text, finish []byte
+		var text, finish, stop []byte
+		hasFinish := false
 		var index int64
 		for ok := c.open('{'); ok; ok = c.more('{') {
 			switch string(c.key()) {
@@ -66,7 +68,9 @@ func (d *openAICompletions) decodeChoices(c *cursor, out *Events) {
 			case "index":
 				index = max(c.count(), 0)
 			case "finish_reason":
-				finish = c.str()
+				finish, hasFinish = c.str(), true
+			case "stop_reason":
+				stop = c.str()
 			default:
 				c.skip()
 			}
@@ -76,6 +80,9 @@ func (d *openAICompletions) decodeChoices(c *cursor, out *Events) {
 		}
 		if c.bad {
 			return
+		}
+		if !hasFinish {
+			finish = stop
 		}
 		d.begin(int(index), out)
 		out.Delta(Text, int(index), text)

@@ -18,7 +18,7 @@ import (
 const statusOverloaded = 529
 
 // errorStatus has the HTTP status that goes with an error's documented type,
-// of OpenAI and of Anthropic.
+// of OpenAI and of Anthropic, and with the exceptions of Bedrock's streams.
 var errorStatus = map[string]int{
 	"invalid_request_error": http.StatusBadRequest,
 	"authentication_error":  http.StatusUnauthorized,
@@ -32,6 +32,13 @@ var errorStatus = map[string]int{
 	"server_error":          http.StatusInternalServerError,
 	"timeout_error":         http.StatusGatewayTimeout,
 	"overloaded_error":      statusOverloaded,
+
+	"validationException":         http.StatusBadRequest,
+	"modelTimeoutException":       http.StatusRequestTimeout,
+	"modelStreamErrorException":   http.StatusFailedDependency,
+	"throttlingException":         http.StatusTooManyRequests,
+	"internalServerException":     http.StatusInternalServerError,
+	"serviceUnavailableException": http.StatusServiceUnavailable,
 }
 
 // reportsError reports whether an event says that the response has failed: by
