@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -23,6 +24,10 @@ func unbuffered(h http.Header) {
 	h.Set("Incremental", "?1")
 }
 
+// geminiStream ends the path of Gemini's streams. They get no heartbeat: Google's
+// SDK for JavaScript drops the event that follows a comment.
+const geminiStream = ":streamGenerateContent"
+
 // passOn sends the header as it is and gives the next handler the one that
 // takes its trailers.
 func (p *producer) passOn(to phase, status int, header http.Header) {
@@ -31,7 +36,9 @@ func (p *producer) passOn(to phase, status int, header http.Header) {
 		p.watch.TotalOnly()
 	} else {
 		p.watch.Begin()
-		p.watch.EnableHeartbeat()
+		if !strings.HasSuffix(p.path, geminiStream) {
+			p.watch.EnableHeartbeat()
+		}
 	}
 	p.body = p.out.pass(status, header, p.reader != nil)
 	if p.body == nil {
