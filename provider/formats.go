@@ -30,6 +30,10 @@ var formats = []format{
 	{"gemini-interactions", framingSSE, isGeminiInteractions, interactionsMeaning, newGeminiInteractions},
 	{"openai-chat", framingSSE, isOpenAIChat, nil, newOpenAIChat},
 	{"openai-completions", framingSSE, isOpenAICompletions, nil, newOpenAICompletions},
+	{"openai-assistants", framingSSE, isOpenAIAssistants, assistantsMeaning, newOpenAIAssistants},
+	{"tgi", framingSSE, isTGI, nil, newTGI},
+	{"llamacpp-completion", framingSSE, isLlamaCpp, nil, newLlamaCpp},
+	{"watsonx", framingSSE, isWatsonx, nil, newWatsonx},
 }
 
 // formatNamed returns the format with this name, nil where it cannot be

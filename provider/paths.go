@@ -28,6 +28,7 @@ var llmPaths = []struct{ suffix, format string }{
 	{"/generate_stream", "tgi"},
 	{"/text/generation_stream", "watsonx"},
 	{"/generation/text_stream", "watsonx"},
+	{"/text/chat_stream", "openai-chat"}, // watsonx, too
 }
 
 // formatOfPath returns the name of the format that the API with this request
@@ -43,7 +44,8 @@ func formatOfPath(path string) string {
 	switch {
 	case strings.Contains(path, "/responses/resp_"): // a stored response, read again
 		return "openai-responses"
-	case strings.Contains(path, "/threads/") && strings.HasSuffix(path, "/runs"):
+	case strings.Contains(path, "/threads/") &&
+		(strings.HasSuffix(path, "/runs") || strings.HasSuffix(path, "/submit_tool_outputs")):
 		return "openai-assistants"
 	}
 	return ""

@@ -99,7 +99,7 @@ func upstreamError(ev sse.Event) *Error {
 		e.Upstream = wrapMessage(object.String())
 		return e
 	}
-	e.Message = messageOr(firstString(object, "message", "error", "detail"))
+	e.Message = messageOr(firstString(object, "message", "error", "detail", "errors.0.message"))
 	e.Upstream = compact(object.Raw)
 	return e
 }
@@ -124,7 +124,8 @@ func namedStatus(object gjson.Result) int {
 	return 0
 }
 
-// firstString returns the first of the fields that is a string and not empty.
+// firstString returns the first of the fields, which are paths of gjson's, that
+// is a string and not empty.
 func firstString(object gjson.Result, fields ...string) string {
 	for _, field := range fields {
 		if value := object.Get(field); value.Type == gjson.String && value.String() != "" {
