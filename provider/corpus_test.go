@@ -50,6 +50,15 @@ func optionsOf(rec corpus.Recording) provider.Options {
 	return o
 }
 
+func TestEveryRecordingIsOfAFormatUnderTest(t *testing.T) {
+	t.Parallel()
+	for _, rec := range corpus.Load(t) {
+		if paths[rec.Format] == "" && rec.Format != "other" {
+			t.Errorf("%s is of the format %s, which no test reads", rec.File, rec.Format)
+		}
+	}
+}
+
 func TestRecordingsYieldWhatTheirProvidersSaid(t *testing.T) {
 	t.Parallel()
 	for format := range paths {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -19,7 +20,10 @@ func FuzzReader(f *testing.F) {
 		"text/event-stream", "application/x-ndjson", "application/json", "text/plain", "",
 		"application/vnd.amazon.eventstream",
 	}
-	requestPaths := []string{"", "/v1/chat/completions", "/v1/messages", "/api/chat", "/v1beta/m:streamGenerateContent"}
+	requestPaths := []string{
+		"", "/v1/chat/completions", "/v1/messages", "/api/chat", "/v1beta/m:streamGenerateContent",
+		"/v1/responses", "/v1/completions", "/v2/chat", "/model/m/converse-stream", "/generate_stream",
+	}
 	f.Fuzz(func(t *testing.T, body []byte, seed uint64, contentType, path, limit uint8) {
 		o := provider.Options{
 			ContentType: contentTypes[int(contentType)%len(contentTypes)],
@@ -67,8 +71,28 @@ func checkEvents(t *testing.T, r *provider.Reader, events []provider.Event) {
 			t.Errorf("text %s is not the inside of a JSON string", ev.Text)
 		}
 	}
+	if r.Format() == "gemini" {
+		checkArguments(t, events)
+	}
 	if want := r.State() == provider.Recognised; want != (terminal == 1) {
 		t.Errorf("%d terminal events in state %d", terminal, r.State())
+	}
+}
+
+// checkArguments checks that the arguments of a tool call are JSON, for a
+// format whose arguments are put together here. A call that was cut off is
+// excepted.
+func checkArguments(t *testing.T, events []provider.Event) {
+	t.Helper()
+	if len(events) == 0 || events[len(events)-1].Kind != provider.Done {
+		return
+	}
+	for _, choice := range []int{0, 1} {
+		for _, c := range choiceOf(events, choice).calls {
+			if !json.Valid([]byte(c.arguments)) {
+				t.Errorf("arguments %s", c.arguments)
+			}
+		}
 	}
 }
 
@@ -87,6 +111,39 @@ func checkTerminal(t *testing.T, ev provider.Event) {
 	if ev.Err.Upstream != nil && (json.Unmarshal(ev.Err.Upstream, &object) != nil || !utf8.Valid(ev.Err.Upstream)) {
 		t.Errorf("the upstream's error is no JSON object: %s", ev.Err.Upstream)
 	}
+}
+
+// FuzzBedrock is the same for frames, which a fuzzer does not find by itself.
+// Every line of body is one: the name of an event and its payload, or where
+// there is no space, an event of a model to be wrapped.
+func FuzzBedrock(f *testing.F) {
+	f.Fuzz(func(t *testing.T, body []byte, seed uint64, limit uint8) {
+		var b strings.Builder
+		for line := range strings.Lines(string(body)) {
+			switch name, payload, ok := strings.Cut(line, " "); {
+			case !ok:
+				b.WriteString(invokeFrames(line))
+			case strings.HasSuffix(name, "Exception"):
+				b.WriteString(exceptionFrame(name, payload))
+			case len(name) < 200:
+				b.WriteString(converseFrame(name, payload))
+			}
+		}
+		stream := []byte(b.String())
+		o := provider.Options{ContentType: eventStream, MaxEvent: []int{1 << 20, 200}[limit%2]}
+		if limit%4 > 1 {
+			o.Path = conversePath
+		}
+		atOnce := provider.NewReader(o)
+		want := readAll(t, atOnce, stream, whole)
+		checkEvents(t, atOnce, want)
+		for _, split := range []func(int) int{func(int) int { return 1 }, randomPieces(rand.New(rand.NewPCG(seed, 7)))} {
+			r := provider.NewReader(o)
+			if got := readAll(t, r, stream, split); !reflect.DeepEqual(got, want) || r.State() != atOnce.State() {
+				t.Errorf("cut in pieces: %+v\nat once: %+v", got, want)
+			}
+		}
+	})
 }
 
 // TestRecordingsHoldWhatTheFuzzerChecks runs the checks above on real streams,
