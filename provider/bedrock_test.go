@@ -213,7 +213,7 @@ func TestModelsOfBedrock(t *testing.T) {
 		}, "stop", &provider.TokenUsage{Input: 3, Output: 4}, "i"},
 	} {
 		for _, path := range []string{invokePath, ""} {
-			body := invokeFrames(tt.events...) + converseFrame("later", "{}") + invokeFrames(tt.events...)
+			body := invokeFrames(tt.events[0]) + converseFrame("other", "{}") + invokeFrames(tt.events[1:]...) + invokeFrames(tt.events...)
 			r, a := readFrames(t, path, body, whole)
 			if a.text != "Hé" || a.result == nil || a.result.ProviderFinish != tt.finish || !reflect.DeepEqual(a.result.Usage, tt.usage) {
 				t.Errorf("%s: %+v, result %+v", name, a, a.result)
@@ -272,6 +272,7 @@ func TestFramesOfOthersArePassedOnUntouched(t *testing.T) {
 		"an exception first":  exceptionFrame("BadRequestException", `{"Message":"no"}`),
 		"then something else": exceptionFrame("BadRequestException", `{"Message":"no"}`) + trace,
 		"metadata of text":    converseFrame("metadata", "text"),
+		"many line ends":      exceptionFrame("BadRequestException", "{"+strings.Repeat("\n", 350)+"}") + trace,
 	} {
 		for _, split := range []func(int) int{whole, func(int) int { return 1 }, randomPieces(random)} {
 			passed, state := passThrough(t, provider.Options{ContentType: eventStream, MaxEvent: 512}, []byte(body), split)

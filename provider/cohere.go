@@ -1,10 +1,6 @@
 package provider
 
-import (
-	"strings"
-
-	"github.com/caddy-llmstream/caddy-llmstream/sse"
-)
+import "github.com/caddy-llmstream/caddy-llmstream/sse"
 
 // cohere decodes the streams of Cohere's chat, version 2:
 // https://docs.cohere.com/reference/chat-stream
@@ -20,12 +16,12 @@ func newCohere() Decoder { return new(cohere) }
 
 // isCohere tells an event by its type. Other APIs have underscores in theirs.
 func isCohere(p probe) bool {
-	switch typ := p.typ(); typ {
-	case "message-start", "message-end":
+	switch p.typ() {
+	case "message-start", "content-start", "content-delta", "content-end", "tool-plan-delta",
+		"tool-call-start", "tool-call-delta", "tool-call-end", "message-end":
 		return true
-	default:
-		return strings.HasPrefix(typ, "content-") || strings.HasPrefix(typ, "tool-plan-") || strings.HasPrefix(typ, "tool-call-")
 	}
+	return false
 }
 
 // cohereMeaning tells which events carry no output, and which is the end.

@@ -92,6 +92,7 @@ func TestGeminiArgumentsInParts(t *testing.T) {
 		}, `{"a":"b"}`},
 		"the last part has arguments": {[]string{begin, `{"functionCall":{"partialArgs":[{"jsonPath":"$.a","numberValue":0.3}]}}`}, `{"a":0.3}`},
 		"no last part":                {[]string{begin, more(`{"jsonPath":"$.a","stringValue":"b","willContinue":true}`)}, `{"a":"b"}`},
+		"a place without a value":     {[]string{begin, more(`{"jsonPath":"$.a","willContinue":true}`), more(`{"jsonPath":"$.a","numberValue":1}`), end}, `{"a":1}`},
 		"ended twice":                 {[]string{begin, end, end}, `{}`},
 	} {
 		body := ""

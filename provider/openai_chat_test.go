@@ -290,18 +290,3 @@ func TestEqualBeginningsOfChunksChangeNothing(t *testing.T) {
 		t.Errorf("an error after it: %+v", a)
 	}
 }
-
-func TestDeltasAllocateNothing(t *testing.T) {
-	for name, tt := range map[string]struct{ start, piece string }{
-		"OpenAI":       {benchChunk, strings.ReplaceAll(benchChunk, " can", `\n\u003cp\"`)},
-		"OpenAI tools": {benchToolChunk, benchToolChunk},
-		"Anthropic":    {"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n", benchDelta},
-	} {
-		r := newReader("")
-		r.Feed([]byte(tt.start))
-		piece := []byte(tt.piece)
-		if n := testing.AllocsPerRun(100, func() { r.Feed(piece) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}

@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -90,6 +91,28 @@ func TestResponsesToolCalls(t *testing.T) {
 }
 
 func noOutputIndex(event string) string { return strings.ReplaceAll(event, `"output_index":1,`, "") }
+
+func TestOnlyTheLastToolCallsAreRemembered(t *testing.T) {
+	t.Parallel()
+	const calls = 1000
+	var events []string
+	for i := range calls {
+		index := strconv.Itoa(i)
+		events = append(events,
+			`{"type":"response.output_item.added","output_index":`+index+`,"item":{"type":"function_call","call_id":"c`+index+`","name":"f"}}`,
+			`{"type":"response.function_call_arguments.delta","output_index":`+index+`,"delta":"`+index+`"}`)
+	}
+	late := `{"type":"response.function_call_arguments.delta","output_index":0,"delta":"late"}`
+	a := answerOf(readString(t, responsesPath, responsesBody(append(events, late, responsesCompleted)...)))
+	if len(a.calls) != calls || a.result == nil {
+		t.Fatalf("%d calls, %+v", len(a.calls), a.err)
+	}
+	for i, c := range a.calls {
+		if index := strconv.Itoa(i); c.id != "c"+index || c.arguments != index {
+			t.Errorf("call %d: %+v", i, c)
+		}
+	}
+}
 
 // case: new-api#7241.
 func TestResponsesThatDoNotComplete(t *testing.T) {
