@@ -17,17 +17,17 @@ const maxPosition = 64 << 10
 
 // Position returns an id of where the reader is: from it Subscribe goes on. It
 // is "<registry>.<notice>", and ".<response id>-<index>" for each response
-// that is followed.
+// that is followed; empty where the reader is nowhere yet.
 func (s *Subscription) Position() string {
+	if !s.placed() {
+		return ""
+	}
 	s.skipForeign()
 	var b strings.Builder
 	b.WriteString(s.channel.registry.epoch)
 	b.WriteByte('.')
 	b.WriteString(strconv.FormatUint(s.seq, 10))
 	for _, f := range s.open {
-		if !f.told {
-			continue
-		}
 		b.WriteByte('.')
 		b.WriteString(f.response.id)
 		b.WriteByte('-')

@@ -17,7 +17,6 @@ type Subscription struct {
 type following struct {
 	response *Response
 	cursor   *Cursor
-	told     bool // the reader knows that the response has started
 	read     bool // scratch of Read
 }
 
@@ -65,7 +64,7 @@ func (s *Subscription) begin(at position, anew bool) error {
 		if anew {
 			s.joined = append(s.joined, n.response)
 		}
-		if err := s.follow(n.response, at.indexes[n.response.id], !anew); err != nil {
+		if err := s.follow(n.response, at.indexes[n.response.id]); err != nil {
 			return err
 		}
 	}
@@ -73,7 +72,7 @@ func (s *Subscription) begin(at position, anew bool) error {
 }
 
 // follow opens the cursor in a response. The caller holds registry.mu.
-func (s *Subscription) follow(r *Response, index int, told bool) error {
+func (s *Subscription) follow(r *Response, index int) error {
 	if !s.frames || s.of(r) != nil {
 		return nil
 	}
@@ -81,7 +80,7 @@ func (s *Subscription) follow(r *Response, index int, told bool) error {
 	if err != nil {
 		return err
 	}
-	s.open = append(s.open, &following{response: r, cursor: cursor, told: told})
+	s.open = append(s.open, &following{response: r, cursor: cursor})
 	return nil
 }
 
@@ -107,8 +106,8 @@ type Item struct {
 	// event that it has had.
 	Events Batch
 
-	seq       uint64 // of the notice; 0 where more like it follow, and only the last is a place to go on from
-	following *following
+	seq       uint64     // of the notice; 0 for the start of what was running on joining
+	following *following // of Events
 }
 
 // Read returns what the reader has not had yet, in order: the beginning of a
@@ -122,12 +121,8 @@ func (s *Subscription) Read() []Item {
 		return nil
 	}
 	var items []Item
-	for i, r := range s.joined {
-		item := Item{Response: r, Started: true, following: s.of(r)}
-		if i == len(s.joined)-1 {
-			item.seq = s.seq
-		}
-		items = append(items, item)
+	for _, r := range s.joined {
+		items = append(items, Item{Response: r, Started: true})
 	}
 	for _, n := range s.news() {
 		if n.terminal != nil {
@@ -135,8 +130,8 @@ func (s *Subscription) Read() []Item {
 			items = append(items, Item{Response: n.response, Ended: true, Terminal: n.terminal, seq: n.seq})
 			continue
 		}
-		_ = s.follow(n.response, 0, false) // the place before the first event is always there
-		items = append(items, Item{Response: n.response, Started: true, seq: n.seq, following: s.of(n.response)})
+		_ = s.follow(n.response, 0) // the place before the first event is always there
+		items = append(items, Item{Response: n.response, Started: true, seq: n.seq})
 	}
 	for _, f := range s.open {
 		if !f.read {
@@ -192,22 +187,22 @@ func (s *Subscription) news() []notice {
 // a place to go on from.
 func (s *Subscription) Had(item *Item, index int) bool {
 	switch {
+	case item.Started && len(s.joined) > 0:
+		s.joined = s.joined[1:] // they come first
 	case item.Started:
-		if len(s.joined) > 0 {
-			s.joined = s.joined[1:] // they come first
-		}
-		if item.following != nil {
-			item.following.told = true
-		}
+		s.seq = item.seq
 	case item.Ended:
 		s.leave(item.Response)
+		s.seq = item.seq
 	default:
 		item.following.cursor.Advance(index)
-		return true
 	}
-	s.seq = max(s.seq, item.seq)
-	return item.seq > 0
+	return s.placed()
 }
+
+// placed reports whether a position can tell what the reader has had: not
+// before it knows of all that was running on joining.
+func (s *Subscription) placed() bool { return len(s.joined) == 0 }
 
 // leave ends the following of one response.
 func (s *Subscription) leave(r *Response) {
