@@ -285,6 +285,7 @@ func TestAReaderOfAChannelKnowsThatItMissedSomething(t *testing.T) {
 					l.want("before started")
 					changed := l.sub.Changed()
 					lose(c, l)
+					l.lastID = l.sub.Position() // as of a reconnect frame
 					if !isReady(changed) || !errors.Is(l.sub.Err(), fanout.ErrExpired) {
 						t.Fatalf("woken: %v, %v, want ErrExpired", isReady(changed), l.sub.Err())
 					}
@@ -334,6 +335,9 @@ func TestWhatIsNotHadIsReadAgain(t *testing.T) {
 	l := c.listen(true, "")
 	b := c.start("b")
 	add(t, b, "x")
+	if got := l.sub.Position(); got != "" {
+		t.Fatalf("position %q of a reader who knows nothing", got)
+	}
 	for range 3 {
 		if items := l.sub.Read(); len(items) != 3 {
 			t.Fatalf("%d items, want the start of both and an event", len(items))
@@ -349,6 +353,24 @@ func TestWhatIsNotHadIsReadAgain(t *testing.T) {
 	if a.Readers() != 0 || b.Readers() != 0 {
 		t.Fatalf("%d and %d readers left", a.Readers(), b.Readers())
 	}
+}
+
+func TestWhatIsNotHadOnJoiningIsReadAgain(t *testing.T) {
+	c := converse(t)
+	c.start("ended").End(done)
+	c.start("a")
+	c.start("b")
+	l := c.listen(false, "")
+	l.read(1)
+	if l.placed {
+		t.Fatal("an id can not say which of two the reader knows")
+	}
+	l.read(1)
+	if !l.placed {
+		t.Fatal("the reader knows all that runs, and has no place to go on from")
+	}
+	l.want("a started", "b started")
+	l.sub.Close()
 }
 
 func TestADiscardedResponseEndsOnItsChannel(t *testing.T) {

@@ -90,3 +90,21 @@ func (r *Response) ComeAndGo(wait func()) error {
 	r.left()
 	return nil
 }
+
+// Armed reports whether the channel has a timer.
+func (s *Subscription) Armed() bool {
+	s.channel.registry.mu.Lock()
+	defer s.channel.registry.mu.Unlock()
+	return s.channel.timer != nil
+}
+
+// SubscribeLate lets a reader come to a channel for notices, after wait has
+// returned with the lock held.
+func (reg *Registry) SubscribeLate(name string, as Access, wait func()) *Subscription {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	wait()
+	s := &Subscription{channel: reg.channelOf(channelName{as, name}), seq: reg.seq}
+	s.channel.followers++
+	return s
+}

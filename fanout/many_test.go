@@ -43,7 +43,7 @@ func (f *follower) read() (more bool) {
 // Two followers share a goroutine, because the race detector takes no more
 // than 8,128 of them.
 func TestTenThousandFollowersHaveEverythingInOrder(t *testing.T) {
-	const followers, events, width = 10_000, 300, 8
+	const followers, events, width = 10_000, 120, 8
 	var whole strings.Builder
 	for i := range events {
 		fmt.Fprintf(&whole, "%0*d", width, i)

@@ -90,6 +90,9 @@ func randomEvents(rng *rand.Rand, calls *int) []provider.Event {
 				ev.Tool = provider.Tool{Index: *calls, Name: "get"}
 				ev.Text = ev.Text[:0]
 			}
+			if rng.IntN(6) == 0 {
+				ev.Tool.Name = "put" // without an id, as some providers open a call
+			}
 			if rng.IntN(3) == 0 {
 				ev.Tool.ID = fmt.Sprintf("call_%d", *calls)
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 )
@@ -47,7 +48,7 @@ func TestWhatIsNoPositionIsABadCursor(t *testing.T) {
 		"space":               " " + epoch + ".1",
 		"line break":          epoch + ".1\r\n",
 		"a million parts":     epoch + ".1" + strings.Repeat(".", 1<<20),
-		"longer than allowed": epoch + ".1" + strings.Repeat("."+id+"-1", fanout.MaxPosition/25+1),
+		"longer than allowed": epoch + ".1" + manyPlaces(fanout.MaxPosition/25+1),
 	} {
 		if _, err := c.Subscribe("chat", alice, true, from); !errors.Is(err, fanout.ErrBadCursor) {
 			t.Errorf("%s: %v, want ErrBadCursor", name, err)
@@ -58,6 +59,22 @@ func TestWhatIsNoPositionIsABadCursor(t *testing.T) {
 	}
 	l := c.listen(true, fmt.Sprintf("%s.1.%s-0", epoch, id))
 	l.want("a:1 x")
+	l.sub.Close()
+}
+
+// manyPlaces returns the part of a position that names n responses.
+func manyPlaces(n int) string {
+	var b strings.Builder
+	for range n {
+		fmt.Fprintf(&b, ".%s-1", fanout.NewID())
+	}
+	return b.String()
+}
+
+func TestAPositionCanNameManyResponses(t *testing.T) {
+	c := converse(t)
+	l := c.listen(true, c.Epoch()+".0"+manyPlaces(1000))
+	l.want()
 	l.sub.Close()
 }
 
@@ -117,6 +134,73 @@ func TestWhoIsCutOffFromAnIdleChannelFindsIt(t *testing.T) {
 		}
 		after(keep)
 		wantNothing(t, c.Registry)
+	})
+}
+
+// The time of an idle channel is over, but before its timer has the lock
+// somebody comes: then the channel is not idle.
+func TestAListenerAtTheLastMomentCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t)
+		a := c.start("a")
+		a.End(done)
+		after(keep) // now the channel is idle
+		late := c.SubscribeLate("chat", alice, func() { time.Sleep(keep) })
+		after(0)
+		if got := c.Holdings(); got.Channels != 1 || got.Timers != 0 {
+			t.Fatalf("%+v", got)
+		}
+		b := c.start("b")
+		l := &listener{t: t, sub: late, names: c.names}
+		l.want("b started")
+		late.Close()
+		b.Discard()
+		after(2 * keep)
+		wantNothing(t, c.Registry)
+	})
+}
+
+func TestDestructLeavesNoTimersOfChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t)
+		c.start("a").End(done)
+		idle, followed := c.listen(false, ""), c.listen(false, "")
+		after(keep)
+		idle.sub.Close()
+		if idle.sub.Armed() {
+			t.Fatal("a channel that is followed has a timer")
+		}
+		followed.sub.Close()
+		if !idle.sub.Armed() {
+			t.Fatal("an idle channel has no timer")
+		}
+		followed = c.listen(false, "")
+		if followed.sub.Armed() {
+			t.Fatal("a channel that is followed again has a timer")
+		}
+		followed.sub.Close()
+		if err := c.Destruct(); err != nil {
+			t.Fatal(err)
+		}
+		if idle.sub.Armed() {
+			t.Fatal("the timer of an idle channel is left")
+		}
+	})
+}
+
+func TestAChannelThatNobodyCanFindHasNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t)
+		c.start("a").End(done)
+		l := c.listen(false, "")
+		after(keep)
+		if err := c.Destruct(); err != nil {
+			t.Fatal(err)
+		}
+		l.sub.Close()
+		if l.sub.Armed() {
+			t.Fatal("a timer is left")
+		}
 	})
 }
 
