@@ -101,7 +101,7 @@ func frames(t *testing.T, fr *rig.FrameReader, n int) []rig.Frame {
 // What a client has had before a cut and what it gets after it is the whole,
 // whatever the place of the cut, with one upstream call.
 func TestResumeAtEveryEvent(t *testing.T) {
-	recordings := corpus.Load(t, "openai-chat", "anthropic-messages", "ollama-chat", "ollama-generate")
+	recordings := corpus.Load(t, keys(formats)...)
 	backend := rig.NewBackend(t, newReplay(recordings).ServeHTTP)
 	c := rig.Start(t, `ADDR {
 		llm_stream {
