@@ -7,6 +7,10 @@
 // can delay the producer or another reader, and what a reader has missed is a
 // slice of the log.
 //
+// A Registry finds the logs of the process again: by response id, by idempotency
+// key, and by the channel that announces them. It decides how long a log lives;
+// a log alone (Stream) knows nothing of it.
+//
 // Positions are indexes: the events of a response are numbered from 1 without
 // gaps, and index 0 is the place before the first.
 package fanout
