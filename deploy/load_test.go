@@ -1,0 +1,219 @@
+package deploy_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/caddy-llmstream/caddy-llmstream" // the handler under load
+	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
+	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
+)
+
+// startCaddy runs a Caddy before a simulated backend, and returns it with the
+// address of its admin API. Limits are tight, so that every one is met.
+func startCaddy(t *testing.T) (c *rig.Caddy, admin string) {
+	t.Helper()
+	sim := &llmsim.Backend{Options: llmsim.Options{Tokens: 20, Interval: 5 * time.Millisecond, TTFT: 20 * time.Millisecond}}
+	backend := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(headerFlood) != "" {
+			flood(w, r)
+			return
+		}
+		sim.ServeHTTP(w, r)
+	})
+	admin = rig.FreeAddr(t)
+	return rig.Start(t, strings.NewReplacer("BACKEND", backend.Addr, "ADMIN", admin).Replace(`{
+	admin ADMIN
+}
+ADDR {
+	handle_path /narrow/* {
+		llm_stream {
+			max_streams 1 {
+				queue 1 5s
+			}
+		}
+		reverse_proxy BACKEND
+	}
+	handle_path /kept/* {
+		llm_stream {
+			buffer 1
+			slow_client disconnect
+			resume /llm {
+				keep 10s
+				grace 100ms
+			}
+			drain {
+				spread 10ms
+				retry 10ms
+			}
+		}
+		reverse_proxy BACKEND
+	}
+	handle {
+		llm_stream {
+			timeouts {
+				first_token 300ms
+				write 400ms
+			}
+		}
+		reverse_proxy BACKEND
+	}
+}`)), admin
+}
+
+// visitor does one thing to a Caddy, again and again. What comes of it the
+// metrics tell.
+type visitor func(ctx context.Context, addr string)
+
+const (
+	chat    = "/v1/chat/completions"
+	request = `{"model":"sim","stream":true,"stream_options":{"include_usage":true},"max_tokens":1000000,"messages":[{"role":"user","content":"hi"}]}`
+)
+
+// visitors are those who make every metric move.
+var visitors = []visitor{
+	reads(chat),
+	reads("/v1/messages"),
+	reads(chat, llmsim.HeaderFault, "end", llmsim.HeaderFaultAt, "5"),
+	reads(chat, llmsim.HeaderFault, "error", llmsim.HeaderFaultAt, "5"),
+	reads(chat, llmsim.HeaderFault, "hang"),
+	leaves,
+	crowds,
+	comesBack,
+	reads("/kept"+chat, "Last-Event-ID", "0000000000000000000000:1"), // unknown
+	lags,
+	stalls,
+}
+
+// load has all visitors come until the test ends.
+func load(t *testing.T, c *rig.Caddy) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, visit := range visitors {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				visit(ctx, c.Addr)
+				pause(ctx, 100*time.Millisecond)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// newRequest returns a request for a generation, or a GET of what is there.
+func newRequest(ctx context.Context, addr, path string, header ...string) *http.Request {
+	method := http.MethodPost
+	if strings.Contains(path, "/llm/") {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, strings.NewReader(request))
+	if err != nil {
+		panic(err) // addr and path are constants of this test
+	}
+	for pair := range slices.Chunk(header, 2) {
+		req.Header.Set(pair[0], pair[1])
+	}
+	return req
+}
+
+// open sends a request and hands the response to use.
+func open(ctx context.Context, addr, path string, header []string, use func(*http.Response)) {
+	resp, err := http.DefaultClient.Do(newRequest(ctx, addr, path, header...))
+	if err != nil {
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	use(resp)
+}
+
+func drain(resp *http.Response) { _, _ = io.Copy(io.Discard, resp.Body) }
+
+// reads reads a response to its end.
+func reads(path string, header ...string) visitor {
+	return func(ctx context.Context, addr string) { open(ctx, addr, path, header, drain) }
+}
+
+// leaves goes after the first bytes of a long response.
+func leaves(ctx context.Context, addr string) {
+	open(ctx, addr, chat, []string{llmsim.HeaderTokens, "10000"}, func(resp *http.Response) {
+		_, _ = io.ReadFull(resp.Body, make([]byte, 100))
+	})
+}
+
+// crowds are three who want the one place, of whom one may wait.
+func crowds(ctx context.Context, addr string) {
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() { reads("/narrow"+chat)(ctx, addr) })
+	}
+	wg.Wait()
+}
+
+// comesBack has had one event of a response and asks for the others.
+func comesBack(ctx context.Context, addr string) {
+	open(ctx, addr, "/kept"+chat, nil, func(resp *http.Response) {
+		drain(resp)
+		id := resp.Header.Get("X-Response-Id")
+		reads("/kept/llm/streams/"+id, "Last-Event-ID", id+":1")(ctx, addr)
+	})
+}
+
+// lags reads nothing for a while, and then everything.
+func lags(ctx context.Context, addr string) {
+	withSmallSocket(ctx, addr, "/kept"+chat, func(conn net.Conn) {
+		pause(ctx, 200*time.Millisecond)
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		_, _ = io.Copy(io.Discard, conn)
+	})
+}
+
+// stalls reads nothing until it is disconnected.
+func stalls(ctx context.Context, addr string) {
+	withSmallSocket(ctx, addr, chat, func(net.Conn) { pause(ctx, time.Second) })
+}
+
+// withSmallSocket asks for a flood over a socket that takes little.
+func withSmallSocket(ctx context.Context, addr, path string, use func(net.Conn)) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+	if newRequest(ctx, addr, path, headerFlood, "yes").Write(conn) == nil {
+		use(conn)
+	}
+}
+
+// headerFlood asks the backend for a flood.
+const headerFlood = "X-Flood"
+
+// flood is more than sockets take, in few events: the simulator's tokens are so
+// small that a machine with little to spare is not done with them in time.
+func flood(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	rig.EventStream(w)
+	chunk := rig.Chunk(strings.Repeat("x", 64<<10))
+	for i := 0; i < 200 && r.Context().Err() == nil; i++ {
+		rig.Say(w, chunk)
+	}
+	rig.Say(w, rig.Stop)
+}
