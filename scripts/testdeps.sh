@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that what the tests need besides Go is there: a C compiler for the
-# race detector, and the SDKs that read the dialects. Debian's packages are
+# race detector, Prometheus, and the SDKs that read the dialects. Debian's packages are
 # installed where that takes no question; elsewhere the message names them.
 set -eu
 
@@ -20,6 +20,7 @@ need() {
 }
 
 need "$(go env CC)" gcc libc6-dev
+scripts/prometheus.sh
 
 # npm leaves a lock file of what it installed, newer than the one it read.
 sdks=test/sdk
