@@ -157,10 +157,12 @@ func (b *borrowed) finish() {
 	_ = b.borrow(func(w http.ResponseWriter) { maps.Copy(w.Header(), b.header) })
 }
 
-// replaceHeader makes dst hold the fields of src and no others.
+// replaceHeader makes dst hold the fields of src and no others. Their values
+// are copied: many clients may be given src, and handlers before us change what
+// is in dst.
 func replaceHeader(dst, src http.Header) {
 	clear(dst)
-	maps.Copy(dst, src)
+	maps.Copy(dst, src.Clone())
 }
 
 // Interface guards
