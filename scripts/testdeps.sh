@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes sure that what the tests need besides Go is there: a C compiler for the
-# race detector, Prometheus, and the SDKs that read the dialects. Debian's packages are
-# installed where that takes no question; elsewhere the message names them.
+# race detector, a balancer, Prometheus, and the SDKs that read the dialects. Debian's
+# packages are installed where that takes no question; elsewhere the message
+# names them.
 set -eu
 
 # need <command> <package>... installs the packages if the command is missing.
@@ -20,6 +21,7 @@ need() {
 }
 
 need "$(go env CC)" gcc libc6-dev
+need haproxy haproxy
 scripts/prometheus.sh
 
 # npm leaves a lock file of what it installed, newer than the one it read.

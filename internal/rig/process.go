@@ -48,12 +48,10 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	root := filepath.Dir(strings.TrimSpace(string(out)))
 	path := filepath.Join(root, "bin", "caddy-rig")
-	args := []string{"build", "-o", path}
 	if Race {
 		path += "-race"
-		args = []string{"build", "-race", "-o", path}
 	}
-	build := exec.CommandContext(ctx, "go", append(args, "./cmd/caddy")...) //nolint:gosec // constants
+	build := exec.CommandContext(ctx, "go", "build", fmt.Sprintf("-race=%t", Race), "-o", path, "./cmd/caddy") //nolint:gosec // our own
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
@@ -80,7 +78,7 @@ func StartProcess(tb testing.TB, caddyfile string) *Process {
 		tb.Fatal(err)
 	}
 	p.cmd = exec.CommandContext(context.Background(), binary, "run", "--adapter", "caddyfile", "--config", path) //nolint:gosec // our own
-	p.cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+p.dir, "XDG_CONFIG_HOME="+p.dir, "GORACE=exitcode=66")
+	p.cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+p.dir, "XDG_CONFIG_HOME="+p.dir, "GORACE=exitcode=66 atexit_sleep_ms=0")
 	p.cmd.Stdout, p.cmd.Stderr = p.logs, p.logs
 	if err := p.cmd.Start(); err != nil {
 		tb.Fatal(err)
