@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ import (
 // an object or array that has been left cannot be put there any more.
 type geminiArguments struct {
 	path     []pathStep // to the last value
-	inString bool       // which is a string that may go on
+	raw      []byte     // the same as it was sent
+	inString bool       // the last value is a string that may go on
 	keys     int        // bytes of the keys that are remembered
 	text     []byte     // scratch
 }
@@ -85,6 +87,10 @@ func (g *geminiArguments) end() []byte {
 // can be there. value is the inside of a string, or another scalar; one that is
 // nil is none.
 func (g *geminiArguments) put(path, value []byte, isString bool) bool {
+	if g.inString && isString && bytes.Equal(path, g.raw) { // the usual case
+		g.text = append(g.text, value...)
+		return true
+	}
 	steps := parsePath(unquote(path))
 	if steps == nil || steps[0].index != noIndex {
 		return false
@@ -97,8 +103,8 @@ func (g *geminiArguments) put(path, value []byte, isString bool) bool {
 		shared++
 	}
 	if shared == len(steps) || shared == len(g.path) && shared > 0 {
-		if shared < len(g.path) || shared < len(steps) || !g.inString || !isString {
-			return false
+		if len(steps) != len(g.path) || !g.inString || !isString {
+			return false // two values in one place, or a value that is an object too
 		}
 		g.text = append(g.text, value...)
 		return true
@@ -119,6 +125,7 @@ func (g *geminiArguments) put(path, value []byte, isString bool) bool {
 	}
 	g.text = append(g.text, value...)
 	g.inString = isString
+	g.raw = append(g.raw[:0], path...)
 	return true
 }
 

@@ -72,6 +72,9 @@ func TestGeminiArgumentsInParts(t *testing.T) {
 			more(`{"jsonPath":"$.city","stringValue":"aulo","willContinue":true}`),
 			more(`{"jsonPath":"$.city","stringValue":""}`), end,
 		}, `{"city":"S\u00e3o \"P\"aulo"}`},
+		"one place, two paths": {[]string{
+			begin, more(`{"jsonPath":"$.a","stringValue":"b"},{"jsonPath":"$['a']","stringValue":"c"}`), end,
+		}, `{"a":"bc"}`},
 		"scalars": {[]string{begin, more(`{"jsonPath":"$.n","numberValue":-1.5e3},{"jsonPath":"$.t","boolValue":true},` +
 			`{"jsonPath":"$.z","nullValue":"NULL_VALUE"},{"jsonPath":"$.e","stringValue":""}`), end}, `{"n":-1.5e3,"t":true,"z":null,"e":""}`},
 		"nested": {[]string{
