@@ -14,11 +14,11 @@ FUZZTIME  = 30s
 BENCH     = .
 BENCHTIME = 1s
 
-.PHONY: help run build test lint xcaddy fuzz bench clean
+.PHONY: help run build test test-ollama lint xcaddy fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 run: build ## Run Caddyfile.example on :8080, a simulated backend included
 	@scripts/run.sh bin/caddy Caddyfile.example
@@ -29,6 +29,11 @@ build: ## Build bin/caddy, a Caddy with this module and the simulator
 test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
 	@scripts/testdeps.sh
 	go run ./scripts/gotest -race -count=1 -timeout 10m $(TESTFLAGS) $(PKG)
+
+test-ollama: ## Test before a real Ollama, which is built once (some minutes)
+	@scripts/testdeps.sh
+	@ollama=$$(scripts/ollama.sh) && LLMSTREAM_OLLAMA=$$ollama \
+		go run ./scripts/gotest -race -count=1 -timeout 15m -tags ollama $(TESTFLAGS) ./test/ollama/...
 
 lint: $(GOLANGCI) ## Run go vet and golangci-lint
 	go vet ./...
