@@ -98,7 +98,7 @@ func (h *Handler) observe(p *producer, r *http.Request, channel string, cancel f
 // conclude ends the record of a response that is bound to its client.
 func (p *producer) conclude(c *client, r *http.Request) {
 	p.record.clientBytes.Store(c.sent.Load())
-	p.report(c.fate(r))
+	p.report(c.fate(r, p.ctx))
 	p.record.trace(r.Context())
 }
 

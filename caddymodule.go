@@ -284,6 +284,7 @@ func (h *Handler) admitted(w http.ResponseWriter, r *http.Request, serve func() 
 		return refuseWith(w, r, emit.DialectText, errTooManyClients)
 	}
 	defer h.app.leave()
+	defer h.drain.open(w, r)()
 	return serve()
 }
 

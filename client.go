@@ -307,5 +307,8 @@ func (c *client) refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.committed, c.ended = true, true
+	if c.failure.Status == http.StatusServiceUnavailable && c.drain != nil {
+		setRetryAfter(c.w.Header(), c.drain.Retry())
+	}
 	refuse(c.w, c.dialect, c.failure, c.id)
 }

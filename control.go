@@ -113,6 +113,7 @@ var endpoints = map[endpoint]func(c *Control, w http.ResponseWriter, r *http.Req
 func (c *Control) follow(w http.ResponseWriter, r *http.Request, as fanout.Access, id string) error {
 	response, err := c.handler.app.shared.registry.Find(id, as)
 	if err != nil {
+		c.handler.resumeResult(err)
 		return refuseWith(w, r, emit.DialectText, refusal(err))
 	}
 	if acceptsJSON(r) {
@@ -130,6 +131,7 @@ func (c *Control) follow(w http.ResponseWriter, r *http.Request, as fanout.Acces
 			err = fanout.ErrBadCursor
 		}
 		if err != nil {
+			c.handler.resumeResult(err)
 			return refuseWith(w, r, response.Dialect, refusal(err))
 		}
 	}

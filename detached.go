@@ -144,7 +144,15 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		p.record.trace(r.Context())
 	}()
 	up := detach(call.ctx, r, p, call.body)
-	h.app.shared.running.Go(func() {
+	state, err := acquireShared() // a running response uses it, whatever becomes of the configuration
+	if err != nil {
+		leave()
+		response.Discard()
+		call.cancel(err)
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	state.running.Go(func() {
+		defer func() { _ = releaseShared() }()
 		defer leave()
 		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
@@ -152,6 +160,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		if p.phase != finished {
 			response.Discard()
 		}
+		response.Cancel(nil) // a kept response has no use for its call any more
 		hand.outcome <- end
 	})
 	return c.attend(r, hand, h.pace)

@@ -99,8 +99,13 @@ func (t *turnedAwayError) write(w http.ResponseWriter, r *http.Request, dialect 
 		_ = bw.Flush()
 		return
 	}
-	w.Header().Set("Retry-After", strconv.Itoa(int((t.retryAfter+time.Second-1)/time.Second)))
+	setRetryAfter(w.Header(), t.retryAfter)
 	refuse(w, dialect, t.answer, "")
+}
+
+// setRetryAfter sets the header field, in whole seconds.
+func setRetryAfter(h http.Header, d time.Duration) {
+	h.Set("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
 }
 
 // refuse answers a request with an error of ours: a status and a JSON body in
@@ -113,7 +118,7 @@ func refuse(w http.ResponseWriter, dialect string, e *provider.Error, responseID
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(appendError(nil, dialect, e, responseID), '\n')) //nolint:gosec // G705: it is JSON, and said to be
+	_, _ = w.Write(append(appendError(nil, dialect, e, responseID), '\n'))
 }
 
 // appendError appends the JSON body of an error in the shape that clients of

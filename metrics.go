@@ -65,7 +65,7 @@ func histogram(name, help string, buckets []float64, labels []string) *prometheu
 }
 
 func newClientMetrics() *clientMetrics {
-	return &clientMetrics{
+	m := &clientMetrics{
 		activeStreams: prometheus.NewGauge(prometheus.GaugeOpts(opts("active_streams", "Generations that hold an upstream call."))),
 		activeClients: prometheus.NewGauge(prometheus.GaugeOpts(opts("active_clients", "Open client requests."))),
 		queued: prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("queued", "Requests that wait for a place.")),
@@ -76,6 +76,18 @@ func newClientMetrics() *clientMetrics {
 		resumes:     counter("resumes_total", "Requests that resume or follow a response, by result.", "result"),
 		reconnects:  counter("reconnects_sent_total", "Clients told to reconnect, by reason.", "reason"),
 	}
+	// each from 0, so that the first one of its kind is seen to come
+	for vec, values := range map[*prometheus.CounterVec][]string{
+		m.rejected:    {"too_many_streams", "queue_full", "queue_timeout", "key_limit", "too_many_clients", "draining"},
+		m.slowClients: {"coalesced", "dropped", "disconnected", "write_timeout"},
+		m.resumes:     {"resumed", "ended", "unknown", "expired", "bad_cursor"},
+		m.reconnects:  {"reload", "exit", "slow_client"},
+	} {
+		for _, value := range values {
+			vec.WithLabelValues(value)
+		}
+	}
+	return m
 }
 
 // newMetricSet makes the metrics of responses, with a label for the model

@@ -55,10 +55,12 @@ func (p *producer) usage(result *provider.Result) *provider.TokenUsage {
 
 // fate is what a client did to a response that is bound to it; empty where it
 // stayed to the end.
-func (c *client) fate(r *http.Request) outcomeName {
+func (c *client) fate(r *http.Request, upstream context.Context) outcomeName {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case errors.Is(context.Cause(upstream), errDraining):
+		return outcomeDrained
 	case c.slow || errors.Is(c.err, os.ErrDeadlineExceeded):
 		return outcomeSlowClient
 	case c.err != nil, r.Context().Err() != nil && !c.ended:

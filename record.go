@@ -164,7 +164,7 @@ func (rec *record) log(logger *zap.Logger) {
 	rec.mu.Lock()
 	outcome := rec.outcome
 	rec.mu.Unlock()
-	switch outcome {
+	switch outcome { //nolint:exhaustive // every other one is a warning
 	case outcomeDone, outcomeCancelled:
 		level = zapcore.DebugLevel
 	case outcomeClientGone, outcomeDrained:

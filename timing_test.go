@@ -33,10 +33,16 @@ func script(steps ...any) http.HandlerFunc {
 }
 
 // within checks that something took as long as it should, give or take 50 ms.
+// What comes too late may be the machine's fault, which no test should judge:
+// up to two seconds are only told. The moments themselves are tested to the
+// nanosecond, with a clock that is not real, in package timeouts.
 func within(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
-	if d := got - want; d < -50*time.Millisecond || d > 50*time.Millisecond {
+	switch d := got - want; {
+	case d < -50*time.Millisecond, d > 2*time.Second:
 		t.Errorf("%s took %v, not %v", what, got, want)
+	case d > 50*time.Millisecond:
+		t.Logf("%s took %v, not %v", what, got, want)
 	}
 }
 

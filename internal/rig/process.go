@@ -74,7 +74,7 @@ func StartProcess(tb testing.TB, caddyfile string) *Process {
 		logs: new(logBuffer), exited: make(chan struct{}),
 	}
 	path := filepath.Join(p.dir, "Caddyfile")
-	if err := os.WriteFile(path, []byte(p.complete(caddyfile)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(withCertificate(tb, p.dir, p.complete(caddyfile))), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	p.cmd = exec.CommandContext(context.Background(), binary, "run", "--adapter", "caddyfile", "--config", path) //nolint:gosec // our own

@@ -72,7 +72,7 @@ func (c *Caddy) TryLoad(caddyfile string) error {
 	} else {
 		caddyfile = global + "}\n" + caddyfile
 	}
-	cfg, err := Adapt(caddyfile)
+	cfg, err := Adapt(withCertificate(c.tb, c.tb.TempDir(), caddyfile))
 	if err != nil {
 		return err
 	}
