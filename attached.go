@@ -134,7 +134,8 @@ func (p *producer) awaitStream() {
 
 // newClient returns a client of a response, who has no place in its log yet.
 func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) *client {
-	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), writeTimeout: h.writeTimeout, drain: h.drain, metrics: h.app.metrics}
+	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), drain: h.drain, metrics: h.app.metrics}
+	c.limitWrites(r, h.writeTimeout)
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// a backend may answer before it has read the whole prompt
 		_ = c.rc.EnableFullDuplex()

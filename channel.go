@@ -19,11 +19,12 @@ func (c *Control) channel(w http.ResponseWriter, r *http.Request, as fanout.Acce
 	}
 	defer sub.Close()
 	follower := &channelFollower{
-		client:  client{w: w, rc: http.NewResponseController(w), writeTimeout: c.handler.writeTimeout, dialect: dialectChannel, metrics: c.handler.app.metrics},
+		client:  client{w: w, rc: http.NewResponseController(w), dialect: dialectChannel, metrics: c.handler.app.metrics},
 		sub:     sub,
 		encoder: emit.NewChannel(),
 		pace:    c.handler.pace,
 	}
+	follower.limitWrites(r, c.handler.writeTimeout)
 	defer c.handler.watchClient(&follower.client)()
 	follower.watch.EnableHeartbeat()
 	follower.drain = c.handler.drain

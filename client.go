@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -31,7 +33,8 @@ type client struct {
 	sent         atomic.Int64  // bytes of the body
 	position     atomic.Int64  // index of the last event written
 	metrics      *metricSet
-	writeTimeout time.Duration // of one write without progress; 0 is none
+	writeTimeout time.Duration                // of one write without progress; 0 or less is none
+	idle         *caddyhttp.IdleTimeoutWriter // sees to the write timeout; nil where the client itself does
 
 	drain  *drainer
 	member *drain.Member   // of those who are drained together
@@ -133,17 +136,32 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 	return c.err
 }
 
+// limitWrites makes the write timeout count for a client. Caddy sets a deadline
+// before every write and flush anyway: it is told to set ours, so that a token
+// does not cost two more.
+func (c *client) limitWrites(r *http.Request, timeout time.Duration) {
+	c.writeTimeout = timeout
+	// with a minimum rate, Caddy's deadline says nothing of one write
+	if _, idle := caddyhttp.IdleTimeoutsFromContext(r.Context()); idle != nil && idle.Deadline.MinRate == 0 {
+		c.idle = idle
+	}
+}
+
 // armWrite bounds the next write. It is called by who writes, with mu held, and
 // disarmWrite after it: on HTTP/2 an armed deadline resets a stream that is
 // merely silent.
 func (c *client) armWrite() {
-	if c.writeTimeout > 0 {
+	switch {
+	case c.writeTimeout <= 0:
+	case c.idle == nil:
 		_ = c.rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
+	case c.writeTimeout < c.idle.Deadline.Timeout:
+		c.idle.Override(c.writeTimeout, 0, 0) // to the end of the request: all that follows is ours
 	}
 }
 
 func (c *client) disarmWrite() {
-	if c.writeTimeout > 0 && c.err == nil {
+	if c.writeTimeout > 0 && c.idle == nil && c.err == nil {
 		_ = c.rc.SetWriteDeadline(time.Time{})
 	}
 }
