@@ -39,13 +39,12 @@ type producer struct {
 	inflater *inflater           // nil where the body is not compressed
 	body     http.ResponseWriter // where a response goes that passes through
 	reader   *provider.Reader
-	begun    bool             // there has been output
-	heard    bool             // likewise, and be it output that is not emitted
-	terminal *provider.Event  // that the response has ended with
-	outputs  []provider.Event // scratch of append
-	refusal  []byte           // the body of a refused response
-	err      error            // of the client's connection
-	linger   *time.Timer      // ends an upstream that stays open after its end
+	begun    bool            // there has been output
+	heard    bool            // likewise, and be it output that is not emitted
+	terminal *provider.Event // that the response has ended with
+	refusal  []byte          // the body of a refused response
+	err      error           // of the client's connection
+	linger   *time.Timer     // ends an upstream that stays open after its end
 }
 
 // eventLog is where the events of a response go to: a *fanout.Stream or a
@@ -215,7 +214,7 @@ func (p *producer) read(b []byte) (int, error) {
 // append puts the events that the route emits into the log and lets the client
 // have them.
 func (p *producer) append(events []provider.Event) {
-	p.outputs = p.outputs[:0]
+	outputs := events[:0] // in place: the terminal event, if there is one, is the last
 	var terminal *provider.Event
 	heard := 0
 	for i := range events {
@@ -227,16 +226,16 @@ func (p *producer) append(events []provider.Event) {
 		case ev.Kind.IsTerminal():
 			terminal = ev
 		case p.handler.emits(p.dialect, ev.Kind):
-			p.outputs = append(p.outputs, *ev)
+			outputs = append(outputs, *ev)
 		}
 	}
 	if heard > 0 {
 		p.listen()
 	}
-	if len(p.outputs) > 0 {
+	if len(outputs) > 0 {
 		p.begun = true
-		p.record.events.Add(int64(len(p.outputs)))
-		if err := p.log.Append(p.outputs); err != nil {
+		p.record.events.Add(int64(len(outputs)))
+		if err := p.log.Append(outputs); err != nil {
 			terminal = tooLarge
 			p.cancel(err)
 		}
@@ -246,7 +245,7 @@ func (p *producer) append(events []provider.Event) {
 	}
 	var at time.Duration
 	switch {
-	case len(p.outputs) > 0 || terminal != nil:
+	case len(outputs) > 0 || terminal != nil:
 		at, p.err = p.out.deliver(p.watch)
 	case heard > 0:
 		at = p.watch.Output()
