@@ -97,22 +97,44 @@ type upstreamCall struct {
 	body     []byte
 }
 
+// drop takes a call back that is not made.
+func (call upstreamCall) drop(cause error) {
+	call.response.Discard()
+	call.cancel(cause)
+}
+
+// hold takes what a running response needs, whatever becomes of the
+// configuration: a place, and the state in which it is found. The caller must
+// release both.
+func (h *Handler) hold(r *http.Request) (release func(), err error) {
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	leave, err := h.admission.enter(r.Context(), repl)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := acquireShared(); err != nil {
+		leave()
+		return nil, err
+	}
+	return func() {
+		leave()
+		_ = releaseShared()
+	}, nil
+}
+
 // begin produces a response in a goroutine of its own, and lets the client who
 // has asked for it be the first to follow.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, call upstreamCall) error {
 	response := call.response
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	leave, err := h.admission.enter(r.Context(), repl)
+	release, err := h.hold(r)
 	if err != nil {
-		response.Discard()
-		call.cancel(err)
+		call.drop(err)
 		return refuseWith(w, r, response.Dialect, err)
 	}
 	c, err := h.newFollower(w, r, response, 0)
 	if err != nil {
-		leave()
-		response.Discard()
-		call.cancel(err)
+		release()
+		call.drop(err)
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
 	defer response.Leave()
@@ -144,16 +166,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		p.record.trace(r.Context())
 	}()
 	up := detach(call.ctx, r, p, call.body)
-	state, err := acquireShared() // a running response uses it, whatever becomes of the configuration
-	if err != nil {
-		leave()
-		response.Discard()
-		call.cancel(err)
-		return caddyhttp.Error(http.StatusInternalServerError, err)
-	}
-	state.running.Go(func() {
-		defer func() { _ = releaseShared() }()
-		defer leave()
+	h.app.shared.running.Go(func() {
+		defer release()
 		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
 		p.report("")

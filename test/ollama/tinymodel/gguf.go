@@ -86,7 +86,8 @@ func (f *ggufFile) writeTo(w io.Writer) error {
 		put(&head, uint32(len(t.dims)), t.dims, uint32(tensorFloat32), offset) //nolint:gosec // one or two dimensions
 		offset += align(t.bytes())
 	}
-	head.Write(make([]byte, align(uint64(head.Len()))-uint64(head.Len())))
+	size := uint64(head.Len()) //nolint:gosec // G115: a length is never negative
+	head.Write(make([]byte, align(size)-size))
 	if _, err := head.WriteTo(w); err != nil {
 		return err
 	}

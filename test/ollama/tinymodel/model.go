@@ -27,7 +27,7 @@ type Size struct {
 
 // Fast is a model that hardly computes. It is faster than a server passes its
 // tokens on.
-var Fast = Size{Context: 2048, Layers: 2, FeedForward: 128}
+var Fast = Size{Context: 1024, Layers: 1, FeedForward: 64}
 
 // Write writes a model as a GGUF file. The same size is the same file.
 func Write(w io.Writer, size Size) error {
@@ -86,11 +86,12 @@ func tensors(v *vocabulary, size Size) []tensor {
 	for i := range ones {
 		ones[i] = 1
 	}
-	list := []tensor{
+	list := make([]tensor, 0, 3+9*size.Layers)
+	list = append(list, []tensor{
 		{"token_embd.weight", []uint64{dim, tokens}, embeddings},
 		{"output_norm.weight", []uint64{dim}, ones},
 		{"output.weight", []uint64{dim, tokens}, output},
-	}
+	}...)
 	for layer := range size.Layers {
 		block := fmt.Sprintf("blk.%d.", layer)
 		list = append(
