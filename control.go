@@ -35,6 +35,9 @@ type Control struct {
 	Timeouts *Timeouts `json:"timeouts,omitempty"`
 
 	// As for the handler.
+	Heartbeat caddy.Duration `json:"heartbeat,omitempty"`
+
+	// As for the handler.
 	Buffer int `json:"buffer,omitempty"`
 
 	// As for the handler.
@@ -48,7 +51,7 @@ type Control struct {
 
 // control returns the control endpoints of a handler.
 func (h *Handler) control() *Control {
-	return &Control{Resume: h.Resume, Timeouts: h.Timeouts, Buffer: h.Buffer, SlowClient: h.SlowClient, Drain: h.Drain}
+	return &Control{Resume: h.Resume, Timeouts: h.Timeouts, Heartbeat: h.Heartbeat, Buffer: h.Buffer, SlowClient: h.SlowClient, Drain: h.Drain}
 }
 
 // CaddyModule returns the Caddy module information.
@@ -64,7 +67,7 @@ func (c *Control) Provision(ctx caddy.Context) error {
 	if c.Resume == nil {
 		c.Resume = new(Resume)
 	}
-	c.handler = &Handler{Resume: c.Resume, Timeouts: c.Timeouts, Buffer: c.Buffer, SlowClient: c.SlowClient, Drain: c.Drain}
+	c.handler = &Handler{Resume: c.Resume, Timeouts: c.Timeouts, Heartbeat: c.Heartbeat, Buffer: c.Buffer, SlowClient: c.SlowClient, Drain: c.Drain}
 	return c.handler.Provision(ctx)
 }
 

@@ -1,6 +1,7 @@
 package llmstream_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -252,10 +253,33 @@ func TestCancelAfterTheEnd(t *testing.T) {
 	equal(t, "the response", lastData(all), `{"finish_reason":"stop"}`)
 }
 
+// Followers of a response and of a channel hear something as often as the
+// route says.
+func TestHeartbeatsOfFollowers(t *testing.T) {
+	ticks := make(chan struct{})
+	c, _ := keep(t, "owner anyone\nchannel {http.request.header.X-Chat-Id}\n}\nheartbeat 50ms\ntimeouts {\nwrite 10s", ticking(2, ticks, make(chan struct{}, 1)))
+	go func() { ticks <- struct{}{} }()
+	resp := post(`{}`, "X-Chat-Id", "c1").do(t, c)
+	for what, path := range map[string]string{
+		"response": "/llm/streams/" + resp.Header.Get("X-Response-Id"), "channel": "/llm/channels/c1",
+	} {
+		r := bufio.NewReader(get(path).do(t, c).Body)
+		for pings := 0; pings < 3; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if line == ": ping\n" {
+				pings++
+			}
+		}
+	}
+}
+
 // What is not ours passes on, under the prefix too.
 func TestOtherRequestsUnderThePrefix(t *testing.T) {
 	c, backend := keep(t, "", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path) //nolint:gosec // plain text for this test
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path)
 	})
 	for n, line := range []string{
 		"GET /llm", "GET /llm/", "GET /llm/streams", "GET /llm/streams/", "PUT /llm/streams/x", "POST /llm/streams/x", "PATCH /llm/streams/x",
