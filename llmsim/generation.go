@@ -146,7 +146,7 @@ func (g *generation) stopsAt(k int) bool { return k == g.opts.FaultAt && g.opts.
 // send writes what one step has produced, and the headers before it.
 func (g *generation) send(p []byte) error {
 	if len(p) > 0 {
-		if _, err := g.w.Write(p); err != nil { //nolint:gosec // the client gets JSON of its own words, no HTML
+		if _, err := g.w.Write(p); err != nil {
 			return err
 		}
 	}
