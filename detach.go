@@ -16,7 +16,10 @@ import (
 // ended: with the context ctx, which must have the values of the original's,
 // with its own body, and with its own replacer and variables, which still
 // answer as the original's did at this moment. What it is answered goes to w.
-func detach(ctx context.Context, r *http.Request, w http.ResponseWriter, body []byte) *http.Request {
+//
+// A prompt is large and its answer takes long: the body is let go of once it
+// was sent and forget was called, after which {http.request.body} is empty.
+func detach(ctx context.Context, r *http.Request, w http.ResponseWriter, body []byte) (up *http.Request, forget func()) {
 	repl := caddy.NewReplacer()
 	base := preparedRequest(r.Clone(ctx), repl, w)
 	base.Body = io.NopCloser(bytes.NewReader(body)) // for {http.request.body}
@@ -29,15 +32,30 @@ func detach(ctx context.Context, r *http.Request, w http.ResponseWriter, body []
 	ctx = context.WithValue(ctx, caddy.ReplacerCtxKey, repl)
 	ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, vars)
 	ctx = context.WithValue(ctx, caddyhttp.ExtraLogFieldsCtxKey, new(caddyhttp.ExtraLogFields))
-	up := base.WithContext(ctx)
+	up = base.WithContext(ctx)
 	up.Header["Accept-Encoding"] = []string{"identity"}
-	up.Body = io.NopCloser(bytes.NewReader(body))
+	up.Body = io.NopCloser(&unsent{body})
 	up.ContentLength = int64(len(body))
 	up.TransferEncoding = nil
 	if len(body) == 0 {
 		up.Body = http.NoBody
 	}
-	return up
+	return up, func() { base.Body = http.NoBody }
+}
+
+// unsent is what is still to be read of a request body.
+type unsent struct{ rest []byte }
+
+// Read implements io.Reader.
+func (u *unsent) Read(p []byte) (int, error) {
+	if len(u.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, u.rest)
+	if u.rest = u.rest[n:]; len(u.rest) == 0 {
+		u.rest = nil // an empty rest would keep all of it
+	}
+	return n, nil
 }
 
 // preparedRequest lets Caddy set a replacer up for a request. It is made from

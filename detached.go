@@ -141,12 +141,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
 	defer readers.add(c)()
-	hand := newHandover(c, func(status int, header http.Header) {
-		response.Describe(header, "", "")
-		response.Publish()
-		c.expect(status, header)
-		c.watch.EnableHeartbeat()
-	})
+	hand := newHandover(c, nil)
 	p := h.newProducer(call.upstream, r, w, response.Dialect, response, hand)
 	p.watch = h.newWatch(call.cancel, nil)
 	said := askedOf(call.body)
@@ -165,7 +160,14 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		p.record.clientBytes.Store(c.sent.Load())
 		p.record.trace(r.Context())
 	}()
-	up := detach(call.ctx, r, p, call.body)
+	up, forget := detach(call.ctx, r, p, call.body)
+	hand.describe = func(status int, header http.Header) {
+		forget()
+		response.Describe(header, "", "")
+		response.Publish()
+		c.expect(status, header)
+		c.watch.EnableHeartbeat()
+	}
 	h.app.shared.running.Go(func() {
 		defer release()
 		defer p.watch.StopAndWait()

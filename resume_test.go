@@ -377,3 +377,26 @@ func lastData(list []rig.Frame) string {
 	}
 	return list[len(list)-1].Data
 }
+
+// A prompt can be large and its answer takes long: once it was sent, nothing
+// holds it.
+func TestRequestBodiesAreNotHeld(t *testing.T) {
+	const requests, size = 16, 4 << 20
+	end := make(chan struct{})
+	defer close(end)
+	c, _ := keep(t, "", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		rig.EventStream(w)
+		rig.Say(w, rig.Chunk("a"))
+		<-end
+		rig.Say(w, rig.Stop)
+	})
+	body := `{"stream":true,"prompt":"` + strings.Repeat("x", size) + `"}`
+	before := heap()
+	for range requests {
+		if f, err := rig.NewFrameReader(post(body).do(t, c).Body).Next(); err != nil || f.Event != "" {
+			t.Fatal(f, err)
+		}
+	}
+	eventually(t, "the bodies are gone", func() bool { return heap() < before+requests*size/4 })
+}
