@@ -22,9 +22,13 @@ const patience = time.Minute
 // stopped must not be used again.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
 
-// site is a Caddyfile with llm_stream, with options, before Ollama.
-func site(options string) string {
-	return "ADDR {\nllm_stream {\n" + options + "\n}\nreverse_proxy " + ollama.addr +
+// site is a Caddyfile with llm_stream, with options, before the Ollama of all
+// tests.
+func site(options string) string { return ollama.site(options) }
+
+// site is a Caddyfile with llm_stream, with options, before this Ollama.
+func (s *server) site(options string) string {
+	return "ADDR {\nllm_stream {\n" + options + "\n}\nreverse_proxy " + s.addr +
 		" {\nheader_up Host {upstream_hostport}\n}\n}"
 }
 
@@ -68,20 +72,47 @@ func ask(t *testing.T, addr string, e endpoint, q question, header ...string) *h
 	return resp
 }
 
-// warm has a model loaded and a process that runs it, and returns the process.
-func warm(t *testing.T, model string) (pid int) {
+// reply is what a request has come to.
+type reply struct {
+	resp *http.Response
+	err  error
+}
+
+// askAside asks a question while the test does something else.
+func askAside(ctx context.Context, t *testing.T, c *rig.Caddy, e endpoint, q question) <-chan reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr+e.path, strings.NewReader(e.body(q, true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		resp, err := client.Do(req)
+		replies <- reply{resp, err}
+	}()
+	return replies
+}
+
+// warm lets the Ollama of all tests load a model.
+func warm(t *testing.T, model string) (runner int) {
+	t.Helper()
+	return ollama.warm(t, model)
+}
+
+// warm lets Ollama load a model, and returns the process that runs it.
+func (s *server) warm(t *testing.T, model string) (runner int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e := endpoints[0]
-	if _, err := ollama.post(ctx, e.path, []byte(e.body(question{model: model, limit: 1}, false))); err != nil {
+	if _, err := s.post(ctx, e.path, []byte(e.body(question{model: model, limit: 1}, false))); err != nil {
 		t.Fatal(err)
 	}
-	pid, err := ollama.runner(model)
+	runner, err := s.runner(model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pid
+	return runner
 }
 
 // frame reads the next frame.

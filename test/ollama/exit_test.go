@@ -62,7 +62,7 @@ func TestExitDeadline(t *testing.T) {
 	if _, err := fr.Next(); err == nil || !strings.Contains(err.Error(), io.ErrUnexpectedEOF.Error()) {
 		t.Errorf("the connection ends with %v", err)
 	}
-	w.ends(t, e.path, 5*time.Second)
-	idle(t, runner, 5*time.Second)
+	w.ends(t, e.path)
+	idle(t, runner, soon)
 	exits(t, p, 3*time.Second)
 }

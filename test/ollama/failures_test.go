@@ -5,6 +5,8 @@ package ollama_test
 import (
 	"errors"
 	"io"
+	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,6 +62,88 @@ func TestRunnerDies(t *testing.T) {
 			equal(t, "code", a.Error.Code, code)
 			checkVerses(t, a.Text)
 		})
+	}
+}
+
+// Where it dies before it has said anything, the server's own answer is one that
+// a client can retry on.
+func TestRunnerDiesBeforeTheFirstToken(t *testing.T) {
+	c := serve(t, everything)
+	for _, e := range endpoints {
+		t.Run(e.path, func(t *testing.T) {
+			resp := askAndKill(t, c, e)
+			equal(t, "status", resp.StatusCode, http.StatusInternalServerError)
+			if body := whole(t, resp); !strings.Contains(body, "model runner has unexpectedly stopped") {
+				t.Errorf("it says %s", body)
+			}
+		})
+	}
+}
+
+// Where a heartbeat has committed the response, it is an error frame.
+func TestRunnerDiesAfterHeartbeats(t *testing.T) {
+	c := serve(t, everything+"\nheartbeat 20ms")
+	for _, e := range endpoints {
+		t.Run(e.path, func(t *testing.T) {
+			got := rig.ReadAnswer(t, askAndKill(t, c, e).Body)
+			if got.Error == nil {
+				t.Fatalf("it is done: %+v", got.Done)
+			}
+			equal(t, "code", got.Error.Code, "upstream_error")
+			if !strings.Contains(string(got.Error.Upstream), "model runner has unexpectedly stopped") {
+				t.Errorf("upstream is %s", got.Error.Upstream)
+			}
+		})
+	}
+}
+
+// askAndKill kills the runner while it reads the prompt, and returns the
+// response.
+func askAndKill(t *testing.T, c *rig.Caddy, e endpoint) *http.Response {
+	t.Helper()
+	runner := warm(t, slow)
+	w := watchOllama()
+	replies := askAside(t.Context(), t, c, e, question{model: slow, prompt: longPrompt()})
+	w.begins(t)
+	busy(t, runner)
+	kill(t, runner)
+	r := <-replies
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	t.Cleanup(func() { _ = r.resp.Body.Close() })
+	return r.resp
+}
+
+// When Ollama itself dies, connections break.
+func TestServerDies(t *testing.T) {
+	s, err := startServer(os.Getenv("LLMSTREAM_OLLAMA"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := rig.Start(t, s.site(everything))
+	runner := s.warm(t, slow)
+	t.Cleanup(func() { _ = syscall.Kill(runner, syscall.SIGKILL) }) // nobody else does, now
+	b := begin(t, c.Addr)
+	kill(t, s.pid)
+	for i, e := range endpoints {
+		if _, err := b.answers[i].read(b.readers[i], unlimited); err != nil {
+			t.Fatalf("%s: %v", e.path, err)
+		}
+		a := b.answers[i]
+		if a.Error == nil || !strings.HasPrefix(tinymodel.Answer(), a.Text) {
+			t.Fatalf("%s: it is done: %+v after %q", e.path, a.Done, a.Text)
+		}
+		equal(t, "code", a.Error.Code, "upstream_truncated")
+	}
+	for _, e := range endpoints {
+		resp := send(t.Context(), t, http.MethodPost, "http://"+c.Addr+e.path, e.body(long(), true))
+		equal(t, "status without a server", resp.StatusCode, http.StatusBadGateway)
 	}
 }
 
@@ -156,9 +240,9 @@ func TestClientLeaves(t *testing.T) {
 				}
 				left := time.Now()
 				_ = resp.Body.Close()
-				w.ends(t, e.path, 5*time.Second)
+				w.ends(t, e.path)
 				t.Logf("Ollama has done with it after %v", time.Since(left))
-				idle(t, runner, 5*time.Second)
+				idle(t, runner, soon)
 			})
 		}
 	}

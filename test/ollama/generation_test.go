@@ -15,6 +15,10 @@ import (
 	"time"
 )
 
+// soon is within what time Ollama learns that a client has left. It takes some
+// milliseconds where nothing else computes.
+const soon = 5 * time.Second
+
 // watch tells what Ollama does from now on.
 type watch struct {
 	after int // where the log was
@@ -33,10 +37,10 @@ func (w watch) begins(t *testing.T) {
 	w.logs(t, patience, `msg="completion request"`)
 }
 
-// ends waits until Ollama has done with a request.
-func (w watch) ends(t *testing.T, path string, limit time.Duration) {
+// ends waits until Ollama has done with a request, as it soon has to.
+func (w watch) ends(t *testing.T, path string) {
 	t.Helper()
-	w.logs(t, limit, `\[GIN\].* POST +"`+path+`"`)
+	w.logs(t, soon, `\[GIN\].* POST +"`+path+`"`)
 }
 
 func (w watch) logs(t *testing.T, limit time.Duration, pattern string) {

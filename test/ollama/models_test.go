@@ -72,7 +72,7 @@ func (s *server) create(ctx context.Context, dir string, m model) error {
 // writeModel writes a model into a file and returns its digest as Ollama writes
 // them.
 func writeModel(path string, size tinymodel.Size) (digest string, err error) {
-	f, err := os.Create(path) //nolint:gosec // a folder of our own
+	f, err := os.Create(path)
 	if err != nil {
 		return "", err
 	}
@@ -86,7 +86,7 @@ func writeModel(path string, size tinymodel.Size) (digest string, err error) {
 
 // upload sends a file to Ollama.
 func (s *server) upload(ctx context.Context, path, digest string) error {
-	f, err := os.Open(path) //nolint:gosec // a folder of our own
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ import (
 // server is a running Ollama.
 type server struct {
 	addr  string // host and port
+	pid   int    // of ollama serve
 	log   logFile
 	guard *exec.Cmd
 	lease io.Closer // the server lives as long as this is open
@@ -30,10 +32,13 @@ type server struct {
 }
 
 // guardScript runs Ollama until its standard input ends, which it does when the
-// process of the tests ends in whatever way, and removes its folder.
+// process of the tests ends in whatever way, and removes its folder. Where a
+// runner is paused at that moment, the kernel sends the group a SIGHUP.
 const guardScript = `
+trap '' HUP
 "$0" serve &
 server=$!
+echo "process $server"
 read -r _
 kill "$server"
 wait "$server"
@@ -51,13 +56,13 @@ func startServer(program string) (s *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "log")) //nolint:gosec // a folder of our own
+	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	defer func() { _ = log.Close() }() // the processes have it
 	s = &server{log: logFile{log.Name()}, blobs: make(map[string]string)}
-	s.guard = exec.CommandContext(context.Background(), "sh", "-c", guardScript, program, dir)
+	s.guard = exec.CommandContext(context.Background(), "sh", "-c", guardScript, program, dir) //nolint:gosec // scripts/ollama.sh says which
 	// In a group of its own it outlives the Ctrl-C that ends the tests.
 	s.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.guard.Stdout, s.guard.Stderr = log, log
@@ -84,17 +89,27 @@ func startServer(program string) (s *server, err error) {
 	return s, nil
 }
 
-var listening = regexp.MustCompile(`msg="Listening on (127\.0\.0\.1:\d+)`)
+var (
+	started   = regexp.MustCompile(`(?m)^process (\d+)$`)
+	listening = regexp.MustCompile(`msg="Listening on (127\.0\.0\.1:\d+)`)
+)
 
 // prepare waits until Ollama listens and gives it the models.
 func (s *server) prepare(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	match, err := s.log.await(ctx, 0, listening)
+	process, err := s.log.await(ctx, 0, started)
 	if err != nil {
 		return err
 	}
-	s.addr = match[1]
+	if s.pid, err = strconv.Atoi(process[1]); err != nil {
+		return err
+	}
+	address, err := s.log.await(ctx, 0, listening)
+	if err != nil {
+		return err
+	}
+	s.addr = address[1]
 	for _, m := range models {
 		if err := s.create(ctx, dir, m); err != nil {
 			return fmt.Errorf("model %s: %w", m.names[0], err)
@@ -130,9 +145,7 @@ func (s *server) runner(model string) (int, error) {
 	if len(matches) == 0 {
 		return 0, fmt.Errorf("no process runs the model %s", model)
 	}
-	var pid int
-	_, err := fmt.Sscan(string(matches[len(matches)-1][1]), &pid)
-	return pid, err
+	return strconv.Atoi(string(matches[len(matches)-1][1]))
 }
 
 // post sends a request with a JSON body to Ollama itself.

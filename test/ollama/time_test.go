@@ -5,7 +5,6 @@ package ollama_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -71,7 +70,7 @@ func TestFirstTokenTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, "code", got.Error.Code, "first_token_timeout")
-			w.ends(t, e.path, 5*time.Second)
+			w.ends(t, e.path)
 			idle(t, runner, patience) // the prompt it reads to its end, whoever has left
 		})
 	}
@@ -103,27 +102,14 @@ func TestClientLeavesBeforeTheFirstToken(t *testing.T) {
 			runner := warm(t, slow)
 			w := watchOllama()
 			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			body := e.body(question{model: slow, prompt: longPrompt()}, true)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr+e.path, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			gone := make(chan error, 1)
-			go func() {
-				resp, err := client.Do(req)
-				if err == nil {
-					err = errors.Join(errors.New("it has answered "+resp.Status), resp.Body.Close())
-				}
-				gone <- err
-			}()
+			replies := askAside(ctx, t, c, e, question{model: slow, prompt: longPrompt()})
 			w.begins(t)
 			busy(t, runner)
 			leave()
-			if err := <-gone; !errors.Is(err, context.Canceled) {
-				t.Fatal(err)
+			if r := <-replies; r.err == nil {
+				t.Fatal("it has answered ", r.resp.Status)
 			}
-			w.ends(t, e.path, 5*time.Second)
+			w.ends(t, e.path)
 			idle(t, runner, patience) // the prompt it reads to its end, whoever has left
 		})
 	}
@@ -169,9 +155,9 @@ func TestBetweenTokensTimeout(t *testing.T) {
 				t.Fatalf("it is done: %+v", a.Done)
 			}
 			equal(t, "code", a.Error.Code, "between_tokens_timeout")
-			w.ends(t, e.path, 5*time.Second)
+			w.ends(t, e.path)
 			resume()
-			idle(t, runner, 5*time.Second)
+			idle(t, runner, soon)
 		})
 	}
 }

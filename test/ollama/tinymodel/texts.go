@@ -15,8 +15,10 @@ const (
 
 // Opening is the beginning of [Answer]: what a proxy may get wrong. It has
 // letters of two, three and four bytes, emoji of several code points, quotes,
-// backslashes, control characters, and lines that look like server-sent events.
+// backslashes, what HTML and JavaScript escape, control characters, and lines
+// that look like server-sent events.
 const Opening = "Straße nach Łódź, 北京の天気, Αθήνα — “gut”, «bien», \"so\" \\n so\\: 👨‍👩‍👧 🇨🇭 ☔\n" +
+	"<b>R&D</b> a\u2028b \x1b[1mc\x1b[0m\n" +
 	"\n" +
 	"data: [DONE]\n" +
 	"data: {\"text\":\"not an event\"}\n" +
