@@ -197,7 +197,7 @@ func TestPlacesAreAlwaysGivenBack(t *testing.T) {
 	for mode, options := range map[string]string{"attached": "", "resumable": "resume /llm {\ngrace 100ms\n}\n" + quickDrain, "tied": "slow_client disconnect\n"} {
 		t.Run(mode, func(t *testing.T) {
 			g := newGate()
-			c, _ := serve(t, fmt.Sprintf("%smax_streams all %d {\nqueue %d 10s\n}\ntimeouts {\nfirst_token 40ms\nbetween_tokens 40ms\n}", options, places, workers), func(w http.ResponseWriter, r *http.Request) {
+			backend := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
 				if end := ends[r.Header.Get("X-End")]; end != nil {
 					_, _ = io.Copy(io.Discard, r.Body)
 					end(w, r)
@@ -205,6 +205,11 @@ func TestPlacesAreAlwaysGivenBack(t *testing.T) {
 				}
 				g.ServeHTTP(w, r)
 			})
+			config := func(timeouts string) string {
+				return fmt.Sprintf("ADDR {\nllm_stream {\n%smax_streams all %d {\nqueue %d 10s\n}\n%s\n}\nreverse_proxy %s\n}",
+					options, places, workers, timeouts, backend.Addr)
+			}
+			c := rig.Start(t, config("timeouts {\nfirst_token 40ms\nbetween_tokens 40ms\n}"))
 			var wg sync.WaitGroup
 			for worker := range workers {
 				wg.Go(func() {
@@ -224,6 +229,7 @@ func TestPlacesAreAlwaysGivenBack(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			c.Load(config("")) // the count goes on
 			var last []*http.Response
 			for range places {
 				last = append(last, post(`{}`, "Accept", "text/event-stream").do(t, c))
