@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 	"github.com/caddy-llmstream/caddy-llmstream/test/ollama/tinymodel"
@@ -224,9 +223,10 @@ func TestRefusals(t *testing.T) {
 // and its runner computes no more.
 func TestClientLeaves(t *testing.T) {
 	for name, options := range map[string]string{
-		"attached":  "",
-		"resumable": "resume /llm {\ngrace 300ms\n}\ndrain {\nspread 50ms\nretry 50ms\n}",
-		"tied":      "emit passthrough",
+		"attached":       "",
+		"tied":           "slow_client disconnect",
+		"resumable":      "resume /llm {\ngrace 300ms\n}\ndrain {\nspread 50ms\nretry 50ms\n}",
+		"passed through": "emit passthrough",
 	} {
 		c := serve(t, options)
 		for _, e := range endpoints {
@@ -238,10 +238,10 @@ func TestClientLeaves(t *testing.T) {
 				if _, err := io.ReadFull(resp.Body, make([]byte, 300)); err != nil {
 					t.Fatal(err)
 				}
-				left := time.Now()
+				resume := pause(t, runner) // no write tells that nobody is there
 				_ = resp.Body.Close()
 				w.ends(t, e.path)
-				t.Logf("Ollama has done with it after %v", time.Since(left))
+				resume()
 				idle(t, runner, soon)
 			})
 		}

@@ -105,11 +105,13 @@ func TestClientLeavesBeforeTheFirstToken(t *testing.T) {
 			replies := askAside(ctx, t, c, e, question{model: slow, prompt: longPrompt()})
 			w.begins(t)
 			busy(t, runner)
+			resume := pause(t, runner) // so that it is not the first token that tells
 			leave()
 			if r := <-replies; r.err == nil {
 				t.Fatal("it has answered ", r.resp.Status)
 			}
 			w.ends(t, e.path)
+			resume()
 			idle(t, runner, patience) // the prompt it reads to its end, whoever has left
 		})
 	}
