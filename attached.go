@@ -33,7 +33,7 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	p.watch = h.newWatch(cancel, c)
 	c.model = p.model
 	defer p.watch.StopAndWait()
-	h.observe(p, r, "", cancel)
+	h.observe(p, c, r, "", cancel)
 	end := p.settle(p.run(next, h.upstreamRequest(ctx, r, c, p.awaitStream)))
 	p.conclude(c, r)
 	if p.err != nil {
@@ -63,7 +63,7 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	p.watch = h.newWatch(cancel, nil)
 	c.model = p.model
 	defer p.watch.StopAndWait()
-	h.observe(p, r, "", cancel)
+	h.observe(p, c, r, "", cancel)
 	defer p.conclude(c, r)
 	up := h.upstreamRequest(ctx, r, c, func() {
 		p.awaitStream()
@@ -90,8 +90,9 @@ func (h *Handler) newProducer(up upstream, r *http.Request, w http.ResponseWrite
 }
 
 // observe begins the record of the producer's response.
-func (h *Handler) observe(p *producer, r *http.Request, channel string, cancel func(error)) {
+func (h *Handler) observe(p *producer, c *client, r *http.Request, channel string, cancel func(error)) {
 	p.record = newRecord(h.app.metrics, p.id, p.dialect, channel, cancel)
+	c.record = p.record
 	attachRecord(r, p.record)
 }
 
@@ -173,6 +174,9 @@ func (h *Handler) upstreamRequest(ctx context.Context, r *http.Request, c *clien
 	if r.Body != nil && r.Body != http.NoBody {
 		up.Body = &scannedBody{ReadCloser: r.Body, left: maxScan, found: func(said asked) {
 			c.wantUsage.Store(said.usage)
+			if c.record != nil {
+				c.record.requested.Store(&said.model)
+			}
 			if !early && wantsStream(r, said.stream) {
 				asks()
 			}

@@ -33,6 +33,7 @@ type client struct {
 	sent         atomic.Int64  // bytes of the body
 	position     atomic.Int64  // index of the last event written
 	metrics      *metricSet
+	record       *record                      // of the response that he asked for; nil for who follows one
 	writeTimeout time.Duration                // of one write without progress; 0 or less is none
 	idle         *caddyhttp.IdleTimeoutWriter // sees to the write timeout; nil where the client itself does
 

@@ -152,10 +152,11 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		c.watch.EnableHeartbeat()
 		c.asked = true
 	}
-	h.observe(p, r, response.Channel, func(cause error) {
+	h.observe(p, c, r, response.Channel, func(cause error) {
 		response.End(cancelled)
 		response.Cancel(cause)
 	})
+	p.record.requested.Store(&said.model)
 	defer func() {
 		p.record.clientBytes.Store(c.sent.Load())
 		p.record.trace(r.Context())

@@ -107,6 +107,9 @@ func (rec *record) trace(ctx context.Context) {
 		attribute.String("llm_stream.response_id", rec.id),
 		attribute.String("llm_stream.outcome", string(s.outcome)),
 	}
+	if requested := rec.requested.Load(); requested != nil && *requested != "" {
+		attributes = append(attributes, attribute.String("gen_ai.request.model", *requested))
+	}
 	if s.model != "" {
 		attributes = append(attributes, attribute.String("gen_ai.response.model", s.model))
 	}

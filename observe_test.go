@@ -19,6 +19,8 @@ func TestSpanAttributes(t *testing.T) {
 	rec := newRecord(plainMetrics(), "id22", "text", "", nil)
 	defer rec.leave()
 	rec.identify("openai-chat", "gpt-x", "chatcmpl-1")
+	requested := "gpt"
+	rec.requested.Store(&requested)
 	rec.output(2, 1500*time.Millisecond)
 	usage := &provider.TokenUsage{Input: 3, Output: 2}
 	rec.end(outcomeDone, &provider.Result{Finish: provider.FinishStop}, usage)
@@ -32,6 +34,7 @@ func TestSpanAttributes(t *testing.T) {
 	got := attribute.NewSet(spans.Ended()[0].Attributes()...)
 	for key, want := range map[attribute.Key]attribute.Value{
 		"gen_ai.operation.name":               attribute.StringValue("chat"),
+		"gen_ai.request.model":                attribute.StringValue("gpt"),
 		"gen_ai.response.model":               attribute.StringValue("gpt-x"),
 		"gen_ai.response.id":                  attribute.StringValue("chatcmpl-1"),
 		"gen_ai.response.finish_reasons":      attribute.StringSliceValue([]string{"stop"}),

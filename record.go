@@ -32,6 +32,8 @@ type record struct {
 	// of the model, known with the first output
 	counts *outputCounts
 
+	requested atomic.Pointer[string] // the model that the request names
+
 	mu       sync.Mutex
 	format   string
 	model    string

@@ -53,7 +53,8 @@ func hasSuffix(path string, suffixes []string) bool {
 // asked is what a request body says.
 type asked struct {
 	stream wish
-	usage  bool // stream_options.include_usage of OpenAI's API
+	usage  bool   // stream_options.include_usage of OpenAI's API
+	model  string // empty where it is not there, or longer than maxWord
 }
 
 // askedOf returns what a whole body says.
@@ -63,8 +64,34 @@ func askedOf(body []byte) asked {
 	return s.asked
 }
 
-// bodyScanner looks for the members "stream" and "include_usage" of a JSON
-// object while its bytes pass. It keeps nothing but where it is.
+// member is a member of a JSON object that is looked for.
+type member uint8
+
+const (
+	noMember     member = iota
+	streamMember        // "stream" of the outermost object
+	modelMember         // "model" of the outermost object
+	usageMember         // "include_usage" of an object in it
+)
+
+// memberOf returns the member that has a key at a depth.
+func memberOf(key string, depth int) member {
+	switch {
+	case depth == 1 && key == "stream":
+		return streamMember
+	case depth == 1 && key == "model":
+		return modelMember
+	case depth == 2 && key == "include_usage":
+		return usageMember
+	}
+	return noMember
+}
+
+// maxWord is the longest key or model name that is looked at, in bytes.
+const maxWord = 128
+
+// bodyScanner looks for a few members of a JSON object while its bytes pass. It
+// keeps nothing but where it is, and one word.
 type bodyScanner struct {
 	asked asked
 
@@ -72,18 +99,11 @@ type bodyScanner struct {
 	inText  bool   // inside a string
 	escaped bool   // after a backslash in one
 	isKey   bool   // the string is a key that may be one of ours
-	wanted  string // the key that is looked for at this depth
-	match   int    // how much of the key is as wanted; -1: it is another
-	value   bool   // the next value is the one
+	value   member // whose value comes next
+	word    []byte // the key, or the name of the model
+	spoilt  bool   // the word is too long, or has escapes
 	done    bool
 }
-
-// The keys that are looked for: one of the outermost object, one of an object
-// in it.
-const (
-	streamKey = "stream"
-	usageKey  = "include_usage"
-)
 
 // scan looks at the next bytes.
 func (s *bodyScanner) scan(p []byte) {
@@ -103,16 +123,20 @@ func (s *bodyScanner) scan(p []byte) {
 func (s *bodyScanner) text(c byte) {
 	switch {
 	case s.escaped:
-		s.escaped, s.match = false, -1
+		s.escaped, s.spoilt = false, true
 	case c == '\\':
 		s.escaped = true
 	case c == '"':
 		s.inText = false
-		s.value = false // "stream":"…" says nothing
-	case s.match >= 0 && s.match < len(s.wanted) && c == s.wanted[s.match]:
-		s.match++
+		if s.value == modelMember && !s.spoilt {
+			s.asked.model = string(s.word)
+		}
+		s.value = noMember // "stream":"…" says nothing
+	case !s.isKey && s.value != modelMember:
+	case len(s.word) == maxWord:
+		s.spoilt = true
 	default:
-		s.match = -1
+		s.word = append(s.word, c)
 	}
 }
 
@@ -121,54 +145,43 @@ func (s *bodyScanner) structure(c byte) {
 	switch c {
 	case ' ', '\t', '\r', '\n':
 	case '"':
-		s.inText, s.match = true, -1
-		if s.isKey {
-			s.match = 0
-		}
+		s.inText, s.spoilt, s.word = true, false, s.word[:0]
 	case '{', '[':
 		s.depth++
-		s.value = false
-		s.expectKey()
+		s.value = noMember
+		s.isKey = c == '{' && s.depth <= 2
 		s.done = s.depth == 1 && c == '['
 	case '}', ']':
 		s.depth--
 		s.done = s.depth <= 0
 		s.isKey = false
 	case ',':
-		s.value = false
-		s.expectKey()
+		s.value = noMember
+		s.isKey = s.depth <= 2
 	case ':':
-		s.value = s.isKey && s.match == len(s.wanted)
+		if s.isKey && !s.spoilt {
+			s.value = memberOf(string(s.word), s.depth)
+		}
 		s.isKey = false
 	case 't', 'f':
 		s.literal(c == 't')
 	default:
-		s.value = false
+		s.value = noMember
 		s.done = s.depth == 0
-	}
-}
-
-// expectKey says that the next string is a key, if this is an object.
-func (s *bodyScanner) expectKey() {
-	s.isKey = s.depth == 1 || s.depth == 2
-	s.wanted = streamKey
-	if s.depth == 2 {
-		s.wanted = usageKey
 	}
 }
 
 // literal takes the first letter of true or false.
 func (s *bodyScanner) literal(yes bool) {
 	switch {
-	case !s.value:
-	case s.wanted == usageKey:
+	case s.value == usageMember:
 		s.asked.usage = yes
-	case yes:
+	case s.value == streamMember && yes:
 		s.asked.stream = asksForStream
-	default:
+	case s.value == streamMember:
 		s.asked.stream = asksForWhole
 	}
-	s.value = false
+	s.value = noMember
 }
 
 // scannedBody is a request body that is scanned while it is read.

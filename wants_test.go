@@ -8,6 +8,21 @@ import (
 	"testing/iotest"
 )
 
+func TestWhatABodyAsks(t *testing.T) {
+	for body, want := range map[string]asked{
+		`{"model":"gpt-x","stream":true,"stream_options":{"include_usage":true}}`:                {asksForStream, true, "gpt-x"},
+		`{"messages":[{"model":"no"}],"metadata":{"model":"no"},"model" : "yes","stream":false}`: {asksForWhole, false, "yes"},
+		`{"model":5,"stream":"true","x":{"y":{"include_usage":true}}}`:                           {},
+		`{"model":"` + strings.Repeat("m", maxWord+1) + `"}`:                                     {},
+		`{"model":"a\\"b"}`:     {},
+		`{"a":"model","b":"x"}`: {},
+	} {
+		if got := askedOf([]byte(body)); got != want {
+			t.Errorf("%s asks %+v", body, got)
+		}
+	}
+}
+
 func TestWantsStream(t *testing.T) {
 	cases := map[string]struct {
 		path, accept, body string
