@@ -15,7 +15,7 @@ import (
 )
 
 // withMetrics is a Caddyfile that has Caddy's metrics beside llm_stream.
-const withMetrics = "ADDR {\n\tmetrics /metrics\n\tlog\n\tllm_stream {\n%s\n\t}\n\treverse_proxy %s\n}"
+const withMetrics = "ADDR {\n\tmetrics /metrics\n\tllm_stream {\n%s\n\t}\n\treverse_proxy %s\n}"
 
 // scrape reads one metric, with its labels as Prometheus writes them.
 func scrape(t *testing.T, c *rig.Caddy) map[string]float64 {
