@@ -127,9 +127,9 @@ func TestServerDies(t *testing.T) {
 	})
 	c := rig.Start(t, s.site(everything))
 	runner := s.warm(t, slow)
-	t.Cleanup(func() { _ = syscall.Kill(runner, syscall.SIGKILL) }) // nobody else does, now
 	b := begin(t, c.Addr)
 	kill(t, s.pid)
+	_ = syscall.Kill(runner, syscall.SIGKILL) // nobody else does, where it has not ended by itself
 	for i, e := range endpoints {
 		if _, err := b.answers[i].read(b.readers[i], unlimited); err != nil {
 			t.Fatalf("%s: %v", e.path, err)
