@@ -245,13 +245,14 @@ func TestReloadWithoutSuccessor(t *testing.T) {
 			backend := rig.NewBackend(t, ticking(10, ticks, make(chan struct{}, 1)))
 			c := rig.Start(t, keptSite(backend, "retry 2s"))
 			url := "http://" + c.Addr
-			_, channel := observe(t, manyClients, url, get("/llm/channels/c1", "Accept", "text/event-stream"), false)
+			joined, channel := observe(t, manyClients, url, get("/llm/channels/c1", "Accept", "text/event-stream"), false)
 			go func() { ticks <- struct{}{} }()
 			resp := post(`{"stream":true}`, "X-Chat-Id", "c1").do(t, c)
 			fr := rig.NewFrameReader(resp.Body)
 			f := frames(t, fr, 1)[0]
 			id, _, _ := strings.Cut(f.ID, ":")
 			followed, follower := observe(t, manyClients, url, get("/llm/streams/"+id, "Accept", "text/event-stream"), false)
+			<-joined
 			<-followed
 			c.Load(strings.ReplaceAll(next, "BACKEND", backend.Addr))
 			// its client learns that the channel is no longer there
