@@ -36,8 +36,14 @@ func TestSlowClientDrops(t *testing.T) {
 	for name, resume := range map[string]string{"without resume": "", "with resume": "resume /llm {\nmax_size 64MiB\n}"} {
 		t.Run(name, func(t *testing.T) {
 			g := newGush(bulkEvents)
+			g.tick = make(chan struct{})
 			c, _ := serve(t, "slow_client drop\n"+resume, g.ServeHTTP)
 			slow := stall(t, c, post(`{}`))
+			g.tick <- struct{}{}
+			if _, err := slow.r.Peek(1); err != nil { // he keeps up at first
+				t.Fatal(err)
+			}
+			close(g.tick)
 			if err := g.finished(t); err != nil {
 				t.Fatal(err)
 			}
