@@ -260,3 +260,22 @@ func TestOtherResponsesPassWithResume(t *testing.T) {
 		t.Errorf("a cut answer: %s", plain)
 	}
 }
+
+// The body was read already, so that a config may send it in a field too; with
+// reverse_proxy alone that leaves nothing of it for the backend.
+func TestBodyInAField(t *testing.T) {
+	got := make(chan http.Header, 1)
+	backend := rig.NewBackend(t, heardBy(got))
+	c := rig.Start(t, `ADDR {
+		llm_stream {
+			resume /llm
+		}
+		reverse_proxy `+backend.Addr+` {
+			header_up X-Body {http.request.body}
+		}
+	}`)
+	complete(t, c, post(`{"a":1}`))
+	h := <-got
+	equal(t, "field", h.Get("X-Body"), `{"a":1}`)
+	equal(t, "request", h.Get("X-Request"), "POST "+chatPath+" "+c.Addr+` 7 {"a":1}`)
+}
