@@ -141,6 +141,7 @@ func (a *App) leave() {
 //	}
 func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
+		d.Next() // so that the error tells where
 		return nil, d.Err("llm_stream is given twice")
 	}
 	app := new(App)
@@ -154,8 +155,8 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 // the README.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // option name
-	if d.NextArg() {
-		return d.ArgErr()
+	if err := noArgs(d); err != nil {
+		return err
 	}
 	return unmarshalBlock(d, 0, map[string]func() error{
 		"max_clients": func() error { return unmarshalCount(d, &a.MaxClients) },

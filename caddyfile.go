@@ -2,6 +2,7 @@ package llmstream
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -55,6 +56,7 @@ func moduleRoute(matcher caddy.ModuleMap, name string, handler any) caddyhttp.Ro
 
 // controlMatcher matches the control endpoints under a prefix.
 func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
+	prefix = strings.TrimRight(prefix, "/")
 	return caddy.ModuleMap{"path": h.JSON(caddyhttp.MatchPath{
 		prefix + "/streams/*", prefix + "/cancel", prefix + "/cancel/*", prefix + "/channels/*",
 	})}
@@ -99,10 +101,10 @@ func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
 // Every option may be left out. Sizes are bytes or have a unit, such as 1MiB.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	if d.NextArg() {
-		return d.ArgErr()
+	if err := noArgs(d); err != nil {
+		return err
 	}
-	return unmarshalBlock(d, 0, map[string]func() error{
+	err := unmarshalBlock(d, 0, map[string]func() error{
 		"emit":        func() error { return unmarshalArg(d, &h.Emit) },
 		"include":     func() error { return h.unmarshalInclude(d) },
 		"max_streams": func() error { return h.unmarshalMaxStreams(d) },
@@ -114,12 +116,31 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"drain":       func() error { return h.unmarshalDrain(d) },
 		"resume":      func() error { return h.unmarshalResume(d) },
 	})
+	if err != nil {
+		return err
+	}
+	return h.check(d)
+}
+
+// check refuses here what would be refused when the handler is set up: now the
+// error can tell where it stands.
+func (h *Handler) check(d *caddyfile.Dispenser) error {
+	trial := *h
+	if h.Resume != nil {
+		resume := *h.Resume
+		trial.Resume = &resume
+	}
+	trial.applyDefaults()
+	if err := trial.Validate(); err != nil {
+		return d.Err(err.Error())
+	}
+	return nil
 }
 
 func (h *Handler) unmarshalInclude(d *caddyfile.Dispenser) error {
 	h.Include = d.RemainingArgs()
 	if len(h.Include) == 0 {
-		return d.ArgErr()
+		return d.Err("include: takes at least one argument")
 	}
 	return nil
 }
@@ -131,7 +152,7 @@ func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
 		m.Name, args = args[0], args[1:]
 	}
 	if len(args) != 1 {
-		return d.ArgErr()
+		return d.Err("max_streams: takes a number or off, and before it perhaps a name")
 	}
 	if args[0] != "off" {
 		if err := parseCount(d, "max_streams", args[0], &m.Max); err != nil {
@@ -143,7 +164,7 @@ func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
 		"queue": func() error {
 			var length, wait string
 			if !d.Args(&length, &wait) || d.NextArg() {
-				return d.ArgErr()
+				return d.Err("queue: takes a length and a duration")
 			}
 			if err := parseCount(d, "queue", length, &m.Queue); err != nil {
 				return err
@@ -153,7 +174,7 @@ func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
 		"per": func() error {
 			var n string
 			if !d.Args(&m.Per, &n) || d.NextArg() {
-				return d.ArgErr()
+				return d.Err("per: takes a placeholder and a number")
 			}
 			return parseCount(d, "per", n, &m.PerMax)
 		},
@@ -168,8 +189,8 @@ func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
 }
 
 func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.ArgErr()
+	if err := noArgs(d); err != nil {
+		return err
 	}
 	h.Timeouts = new(Timeouts)
 	return unmarshalBlock(d, 1, map[string]func() error{
@@ -181,8 +202,8 @@ func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
 }
 
 func (h *Handler) unmarshalDrain(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.ArgErr()
+	if err := noArgs(d); err != nil {
+		return err
 	}
 	dr := new(Drain)
 	h.Drain = dr

@@ -31,8 +31,18 @@ func unmarshalBlock(d *caddyfile.Dispenser, nesting int, options map[string]func
 
 // unmarshalArg reads the one argument of an option.
 func unmarshalArg(d *caddyfile.Dispenser, into *string) error {
+	option := d.Val()
 	if !d.Args(into) || d.NextArg() {
-		return d.ArgErr()
+		return d.Errf("%s: takes one argument", option)
+	}
+	return nil
+}
+
+// noArgs makes sure that a block has no arguments before it.
+func noArgs(d *caddyfile.Dispenser) error {
+	option := d.Val()
+	if d.NextArg() {
+		return d.Errf("%s: takes no argument before its block", option)
 	}
 	return nil
 }

@@ -117,9 +117,8 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision sets up the handler.
-func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
+// applyDefaults sets what was left out.
+func (h *Handler) applyDefaults() {
 	h.reasoning = slices.Contains(h.Include, includeReasoning)
 	h.toolCalls = slices.Contains(h.Include, includeToolCalls)
 	if h.MaxEvent == 0 {
@@ -148,6 +147,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			h.pace.policy = slowCoalesce
 		}
 	}
+}
+
+// Provision sets up the handler.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.logger = ctx.Logger()
+	h.applyDefaults()
 	app, err := ctx.App("llm_stream")
 	if err != nil {
 		return err

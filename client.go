@@ -280,6 +280,16 @@ func (c *client) expect(status int, header http.Header) {
 	c.status, c.header = status, header
 }
 
+// describe takes over what is known of the header of a response that another
+// client has asked for; nil where it is not known yet.
+func (c *client) describe(added http.Header) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if added != nil && !c.committed {
+		c.header = mergedHeader(c.w.Header(), added)
+	}
+}
+
 // pass implements outlet.
 func (c *client) pass(status int, header http.Header, stream bool) http.ResponseWriter {
 	c.mu.Lock()

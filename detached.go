@@ -65,7 +65,8 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanou
 		return errDiscarded // or expired between two looks, which is the same here
 	}
 	defer response.Leave()
-	defer h.watchClient(c)()
+	stop := h.watchClient(c)
+	defer stop()
 	defer h.joinResponse(c, response).Leave()
 	defer readers.add(c)()
 	c.replaying = true
@@ -77,8 +78,10 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanou
 	}
 	select {
 	case <-c.cursor.Changed():
+		c.describe(response.Header())
 		return c.follow(r, h.pace)
 	case <-response.Discarded():
+		stop() // no heartbeat commits it from now on
 		if c.isCommitted() {
 			return c.giveUp()
 		}
@@ -143,6 +146,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	defer readers.add(c)()
 	hand := newHandover(c, nil)
 	p := h.newProducer(call.upstream, r, w, response.Dialect, response, hand)
+	own := p.header.Clone()
 	p.watch = h.newWatch(call.cancel, nil)
 	said := askedOf(call.body)
 	c.wantUsage.Store(said.usage)
@@ -164,7 +168,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	up, forget := detach(call.ctx, r, p, call.body)
 	hand.describe = func(status int, header http.Header) {
 		forget()
-		response.Describe(header, "", "")
+		response.Describe(addedFields(header, own), "", "")
 		response.Publish()
 		c.expect(status, header)
 		c.watch.EnableHeartbeat()

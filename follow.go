@@ -59,7 +59,8 @@ func (h *Handler) newFollower(w http.ResponseWriter, r *http.Request, response *
 		return nil, err
 	}
 	c := h.newClient(w, r, response.ID(), response.Dialect)
-	c.cursor, c.header, c.model, c.gone = cursor, response.Header(), response.Model, response.Discarded()
+	c.cursor, c.model, c.gone = cursor, response.Model, response.Discarded()
+	c.describe(response.Header())
 	return c, nil
 }
 
@@ -108,9 +109,23 @@ func (p pace) slow(batch *fanout.Batch) bool {
 	return batch.Behind > p.events || (batch.BehindBytes > maxLag && batch.Behind > 1)
 }
 
+// policyOf returns the policy for a client of a dialect. One that has no frame
+// to tell of a gap must not have any.
+func (p pace) policyOf(dialect string) string {
+	switch {
+	case p.policy != slowDrop || dialect == emit.DialectText:
+		return p.policy
+	case p.resumable:
+		return slowCoalesce
+	default:
+		return slowDisconnect
+	}
+}
+
 // catchUp writes what the client has not had yet, or does with a slow client
 // what is to be done.
 func (c *client) catchUp(p pace) error {
+	p.policy = p.policyOf(c.dialect)
 	batch := c.cursor.Read()
 	slow := !c.replaying && p.slow(&batch)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -155,6 +156,37 @@ func (b *borrowed) FlushError() (err error) {
 // finish hands the trailers over.
 func (b *borrowed) finish() {
 	_ = b.borrow(func(w http.ResponseWriter) { maps.Copy(w.Header(), b.header) })
+}
+
+// addedFields returns the fields of a response to one client that came from the
+// upstream, and not from handlers before us, which have set own: other clients
+// are to have those too. Cookies are for the one who asked.
+func addedFields(header, own http.Header) http.Header {
+	added := make(http.Header)
+	for field, values := range header {
+		had := own[field]
+		switch {
+		case field == "Set-Cookie" || slices.Equal(values, had):
+		case len(values) > len(had) && slices.Equal(values[:len(had)], had):
+			added[field] = values[len(had):]
+		default:
+			added[field] = values
+		}
+	}
+	return added
+}
+
+// mergedHeader returns what a client gets who has own fields, of a response
+// with the fields that addedFields gave.
+func mergedHeader(own, added http.Header) http.Header {
+	merged := maps.Clone(own)
+	for field, values := range added {
+		if field == "Vary" {
+			values = slices.Concat(own[field], values)
+		}
+		merged[field] = values
+	}
+	return merged
 }
 
 // replaceHeader makes dst hold the fields of src and no others. Their values
