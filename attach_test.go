@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	llmstream "github.com/caddy-llmstream/caddy-llmstream"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
@@ -40,7 +41,7 @@ func crowd(t *testing.T, c *rig.Caddy, n int, here <-chan struct{}, proceed chan
 	for range n - 1 {
 		wg.Go(ask)
 	}
-	time.Sleep(100 * time.Millisecond) // most have attached; whoever has not begins anew
+	eventually(t, "all have attached", func() bool { return llmstream.Attached() == n })
 	close(proceed)
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()

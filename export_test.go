@@ -22,7 +22,7 @@ func Holds() Held {
 		panic(err)
 	}
 	defer func() { _ = releaseShared() }()
-	h := Held{Clients: s.clients.Load(), Readers: len(readers.count())}
+	h := Held{Clients: s.clients.Load(), Readers: Attached()}
 	h.Running, h.Kept = s.registry.Len()
 	running.Lock()
 	h.Records = len(running.records)
@@ -45,4 +45,11 @@ func Remembers(scope, id string) bool {
 	defer func() { _ = releaseShared() }()
 	_, err = s.registry.Find(id, fanout.Access{Scope: scope})
 	return !errors.Is(err, fanout.ErrUnknown)
+}
+
+// Attached returns how many clients read a response at this moment.
+func Attached() int {
+	readers.mu.Lock()
+	defer readers.mu.Unlock()
+	return len(readers.set)
 }
