@@ -49,6 +49,7 @@ var benchEvents = map[string]struct{ first, piece string }{
 		`data: {"index":1,"delta":{"text":" the sky appear blue.","type":"text"},"event_type":"step.delta"}` + "\n\n"},
 	"ollama-chat": {"", `{"model":"qwen3.6:latest","created_at":"2026-08-07T06:08:23.577476Z",` +
 		`"message":{"role":"assistant","content":" a"},"done":false}` + "\n"},
+	"ollama-generate": {"", `{"model":"qwen3.6:latest","created_at":"2026-08-07T06:08:23.577476Z","response":" a","done":false}` + "\n"},
 	"cohere-v2": {"", "event: content-delta\n" +
 		`data: {"type":"content-delta","index":1,"delta":{"message":{"content":{"text":" productive"}}}}` + "\n\n"},
 	"cohere-v1": {"", `{"is_finished":false,"event_type":"text-generation","text":" First"}` + "\n"},

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -111,39 +110,6 @@ func checkTerminal(t *testing.T, ev provider.Event) {
 	if ev.Err.Upstream != nil && (json.Unmarshal(ev.Err.Upstream, &object) != nil || !utf8.Valid(ev.Err.Upstream)) {
 		t.Errorf("the upstream's error is no JSON object: %s", ev.Err.Upstream)
 	}
-}
-
-// FuzzBedrock is the same for frames, which a fuzzer does not find by itself.
-// Every line of body is one: the name of an event and its payload, or where
-// there is no space, an event of a model to be wrapped.
-func FuzzBedrock(f *testing.F) {
-	f.Fuzz(func(t *testing.T, body []byte, seed uint64, limit uint8) {
-		var b strings.Builder
-		for line := range strings.Lines(string(body)) {
-			switch name, payload, ok := strings.Cut(line, " "); {
-			case !ok:
-				b.WriteString(invokeFrames(line))
-			case strings.HasSuffix(name, "Exception"):
-				b.WriteString(exceptionFrame(name, payload))
-			case len(name) < 200:
-				b.WriteString(converseFrame(name, payload))
-			}
-		}
-		stream := []byte(b.String())
-		o := provider.Options{ContentType: eventStream, MaxEvent: []int{1 << 20, 200}[limit%2]}
-		if limit%4 > 1 {
-			o.Path = conversePath
-		}
-		atOnce := provider.NewReader(o)
-		want := readAll(t, atOnce, stream, whole)
-		checkEvents(t, atOnce, want)
-		for _, split := range []func(int) int{func(int) int { return 1 }, randomPieces(rand.New(rand.NewPCG(seed, 7)))} {
-			r := provider.NewReader(o)
-			if got := readAll(t, r, stream, split); !reflect.DeepEqual(got, want) || r.State() != atOnce.State() {
-				t.Errorf("cut in pieces: %+v\nat once: %+v", got, want)
-			}
-		}
-	})
 }
 
 // TestRecordingsHoldWhatTheFuzzerChecks runs the checks above on real streams,
