@@ -29,6 +29,9 @@ build: ## Build bin/caddy, a Caddy with this module and the simulator
 test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
 	@scripts/testdeps.sh
 	go run ./scripts/gotest -race -count=1 -timeout 10m $(TESTFLAGS) $(PKG)
+ifeq ($(PKG),./...)
+	@$(MAKE) --no-print-directory test-ollama
+endif
 
 test-ollama: ## Test before a real Ollama, which is built once (some minutes)
 	@scripts/testdeps.sh
