@@ -63,6 +63,7 @@ func (p *producer) mirror(b []byte) (int, error) {
 			outputs++
 		}
 	}
+	p.reader.Release()
 	if outputs > 0 {
 		p.listen()
 		p.record.output(outputs, p.watch.Output())
@@ -76,6 +77,7 @@ func (p *producer) mirror(b []byte) (int, error) {
 // passHeld sends what was held back of a stream that nobody knows, and lets
 // the rest through.
 func (p *producer) passHeld() error {
+	p.release()
 	p.handler.logger.Warn("unrecognized stream is passed on as it is",
 		zap.String("path", p.path), zap.String("content_type", p.held.Get("Content-Type")))
 	trailers := p.header

@@ -243,14 +243,23 @@ func (p *producer) append(events []provider.Event) {
 	if terminal != nil {
 		p.end(terminal)
 	}
+	written := len(outputs) > 0 || terminal != nil
+	p.release() // the log has copied them, and the client may take its time
 	var at time.Duration
 	switch {
-	case len(outputs) > 0 || terminal != nil:
+	case written:
 		at, p.err = p.out.deliver(p.watch)
 	case heard > 0:
 		at = p.watch.Output()
 	}
 	p.record.output(heard, at)
+}
+
+// release gives the memory of decoded events back.
+func (p *producer) release() {
+	if p.reader != nil {
+		p.reader.Release()
+	}
 }
 
 // end puts the terminal event into the log.

@@ -88,6 +88,7 @@ func benchmarkReader(b *testing.B, first, piece string, deltas int) {
 		if events := r.Feed(body); len(events) != deltas {
 			b.Fatalf("%d events", len(events))
 		}
+		r.Release()
 	}
 }
 

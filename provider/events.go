@@ -1,43 +1,64 @@
 package provider
 
 import (
+	"sync"
+
 	"github.com/caddy-llmstream/caddy-llmstream/internal/jsontext"
 	"github.com/caddy-llmstream/caddy-llmstream/sse"
 )
 
-// How much memory Events keeps for the next time. A read of 4 KiB holds about
-// twelve events of OpenAI's.
-const (
-	maxKeptEvents = 32
-	maxKeptText   = 4 << 10 // bytes
-)
-
-// Events collects canonical events. Its memory is used again after Reset.
+// Events collects canonical events. Its memory is borrowed from a pool between
+// Reset and Release: of many streams only those that read at this moment have
+// some.
 //
 // All texts are copied: those that a splitter hands out are overwritten by the
 // next event of the same piece.
 type Events struct {
-	list []Event
-	text []byte // what the Text of the events in list is part of
+	*eventMemory // nil after Release
 
-	// The first that the provider named; they outlast Reset.
+	// The first that the provider named; they outlast Reset and Release.
 	model string
 	id    string
 }
 
+// eventMemory is what a list of events is made of.
+type eventMemory struct {
+	list []Event
+	text []byte // what the Text of the events in list is part of
+}
+
+// How much memory goes back to the pool. A read of 32 KiB, the largest that
+// reverse_proxy makes, holds about a hundred events of OpenAI's.
+const (
+	maxKeptEvents = 256
+	maxKeptText   = 32 << 10 // bytes
+)
+
+var eventMemories = sync.Pool{New: func() any { return new(eventMemory) }}
+
 // Reset drops all events. Their texts are overwritten by those to come.
 func (e *Events) Reset() {
-	if cap(e.list) > maxKeptEvents {
-		e.list = nil
-	}
-	if cap(e.text) > maxKeptText {
-		e.text = nil
+	if e.eventMemory == nil {
+		e.eventMemory = eventMemories.Get().(*eventMemory) //nolint:forcetypeassert // nothing else is in the pool
+		return
 	}
 	e.list = e.list[:0]
 	e.text = e.text[:0]
 }
 
-// List returns the events. They are valid until Reset.
+// Release drops all events and gives their memory back.
+func (e *Events) Release() {
+	m := e.eventMemory
+	e.eventMemory = nil
+	if m == nil || cap(m.list) > maxKeptEvents || cap(m.text) > maxKeptText {
+		return
+	}
+	clear(m.list) // what the events point to is not kept alive
+	m.list, m.text = m.list[:0], m.text[:0]
+	eventMemories.Put(m)
+}
+
+// List returns the events. They are valid until Reset and Release.
 func (e *Events) List() []Event { return e.list }
 
 // Delta adds a piece of Text, Reasoning or Refusal. raw is the inside of a

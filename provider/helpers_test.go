@@ -18,6 +18,7 @@ func readAll(tb testing.TB, r *provider.Reader, body []byte, split func(left int
 		if events := r.Feed(piece); len(events) > 0 { // most single bytes complete none
 			all = appendEvents(tb, all, events)
 		}
+		r.Release()
 		for i := range piece {
 			piece[i] = '#' // the Reader must not hold on to it
 		}

@@ -78,8 +78,9 @@ func NewReader(o Options) *Reader {
 }
 
 // Feed takes the next bytes of the body and returns the events that they
-// complete. The events and their texts are valid until the next call; p is
-// not kept. After a terminal event there are no more.
+// complete. The events and their texts are valid until the next call of Feed,
+// Close, Finish or Release; p is not kept. After a terminal event there are no
+// more.
 func (r *Reader) Feed(p []byte) []Event {
 	r.out.Reset()
 	r.held = nil
@@ -123,6 +124,10 @@ func (r *Reader) Finish() []Event {
 	}
 	return r.out.List()
 }
+
+// Release gives the memory of the last events back, for other Readers to use.
+// A Reader that waits for bytes does well to have none.
+func (r *Reader) Release() { r.out.Release() }
 
 // Finished reports whether every choice has finished while the provider's end
 // of the stream is still to come.
