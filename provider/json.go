@@ -138,6 +138,9 @@ func (c *cursor) count() int64 {
 		return -1
 	}
 	raw := view(c.raw())
+	if len(raw) == 1 { // nearly every index
+		return int64(raw[0] - '0')
+	}
 	if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
 		return n
 	}
