@@ -3,6 +3,7 @@ package sdk_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -123,15 +124,23 @@ func goSDK(t *testing.T, module, argument string) program {
 // do makes all runs, each in a request of its own, in one process.
 func (p program) do(t *testing.T, runs []run) map[string]outcome {
 	t.Helper()
-	input, err := json.Marshal(runs)
+	outcomes, err := p.ask(t.Context(), runs)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return outcomes
+}
+
+func (p program) ask(ctx context.Context, runs []run) (map[string]outcome, error) {
+	input, err := json.Marshal(runs)
+	if err != nil {
+		return nil, err
+	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), p.command[0], p.command[1:]...)
+	cmd := exec.CommandContext(ctx, p.command[0], p.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s\n%s", p.name, err, stdout.Bytes(), stderr.Bytes())
+		return nil, fmt.Errorf("%s: %w\n%s\n%s", p.name, err, stdout.Bytes(), stderr.Bytes())
 	}
 	outcomes := make(map[string]outcome, len(runs))
 	lines := bufio.NewScanner(&stdout)
@@ -139,12 +148,12 @@ func (p program) do(t *testing.T, runs []run) map[string]outcome {
 	for lines.Scan() {
 		var o outcome
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
-			t.Fatalf("%s printed %s: %v", p.name, lines.Bytes(), err)
+			return nil, fmt.Errorf("%s printed %s: %w", p.name, lines.Bytes(), err)
 		}
 		outcomes[o.Run] = o
 	}
 	if len(outcomes) != len(runs) {
-		t.Errorf("%s: %d of %d runs said what came\n%s", p.name, len(outcomes), len(runs), stderr.Bytes())
+		return nil, fmt.Errorf("%s: %d of %d runs said what came\n%s", p.name, len(outcomes), len(runs), stderr.Bytes())
 	}
-	return outcomes
+	return outcomes, nil
 }

@@ -192,12 +192,8 @@ type planned struct {
 
 // plan lists the runs of a client for backends of one format.
 func (s *stage) plan(c *client, format string) []planned {
-	ways := c.ways
-	if ways == nil {
-		ways = []string{""}
-	}
 	var list []planned
-	for _, way := range ways {
+	for _, way := range c.eachWay() {
 		for i := range scenarios {
 			sc := &scenarios[i]
 			if !c.takes(sc) {
@@ -215,6 +211,15 @@ func (s *stage) plan(c *client, format string) []planned {
 		}
 	}
 	return list
+}
+
+// eachWay returns the SDK's ways to ask; one without a name where there is but
+// one.
+func (c *client) eachWay() []string {
+	if c.ways == nil {
+		return []string{""}
+	}
+	return c.ways
 }
 
 // takes reports whether a scenario is one for the client.
