@@ -14,10 +14,11 @@ import (
 )
 
 // A request body is read whole before the upstream is called, and no larger
-// than max_body.
+// than max_body. (Of one that is not read, net/http takes 256 KiB; a client that
+// still writes more may find the connection reset before it sees the 413.)
 func TestMaxBody(t *testing.T) {
 	c, backend := keep(t, "max_body 1000", whole3)
-	for size, want := range map[int]int{0: 200, 999: 200, 1000: 200, 1001: 413, 1 << 20: 413} {
+	for size, want := range map[int]int{0: 200, 999: 200, 1000: 200, 1001: 413, 200 << 10: 413} {
 		for _, how := range []string{"with a length", "chunked"} {
 			req := post(strings.Repeat("x", size)).build(t, c)
 			if how == "chunked" {
