@@ -1,22 +1,14 @@
 package llmstream_test
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
@@ -127,99 +119,6 @@ func TestDeltasAreFlushedAsTheyCome(t *testing.T) {
 	}
 }
 
-// What is no token stream passes as if we were not there.
-func TestOtherResponsesPassUntouched(t *testing.T) {
-	body := strings.Repeat("0123456789", 100)
-	c, _ := serve(t, "", func(w http.ResponseWriter, r *http.Request) {
-		in, _ := io.ReadAll(r.Body)
-		w.Header().Set("X-Method", r.Method)
-		switch r.URL.Path {
-		case "/json":
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusCreated)
-			_, _ = w.Write(in)
-		case "/error":
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Retry-After", "17")
-			w.WriteHeader(http.StatusTooManyRequests)
-			_, _ = w.Write([]byte(`{"error":{"message":"slow down"}}`))
-		case "/range":
-			http.ServeContent(w, r, "f.txt", time.Time{}, strings.NewReader(body))
-		case "/trailer":
-			w.Header().Set("Trailer", "X-Sum")
-			rig.Say(w, "body")
-			w.Header().Set("X-Sum", "42")
-			w.Header().Set(http.TrailerPrefix+"X-Late", "43")
-		case "/empty":
-			w.WriteHeader(http.StatusNoContent)
-		}
-	})
-	send := func(method, path, body string, h http.Header) *http.Response {
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+c.Addr+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = h
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp
-	}
-	read := func(resp *http.Response) string {
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST"} {
-		resp := send(method, "/empty", "", nil)
-		equal(t, method, fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-Method")), "204 "+method)
-	}
-	resp := send("POST", "/json", `{"a":1}`, nil)
-	equal(t, "JSON", fmt.Sprint(resp.StatusCode, resp.ContentLength, read(resp)), `201 7{"a":1}`)
-	resp = send("POST", "/error", "", nil)
-	equal(t, "error", fmt.Sprint(resp.StatusCode, resp.Header.Get("Retry-After"), read(resp)), `42917{"error":{"message":"slow down"}}`)
-	resp = send("GET", "/range", "", http.Header{"Range": {"bytes=10-14"}, "Accept": {"text/event-stream"}})
-	equal(t, "range", fmt.Sprint(resp.StatusCode, resp.Header.Get("Content-Range"), read(resp)), "206bytes 10-14/100001234")
-	resp = send("POST", "/trailer", "", nil)
-	equal(t, "trailers", fmt.Sprint(read(resp), resp.Trailer), "bodymap[X-Late:[43] X-Sum:[42]]")
-}
-
-func TestUpgradesPass(t *testing.T) {
-	c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_ = rw.Flush()
-		line, _ := rw.ReadString('\n')
-		_, _ = rw.WriteString("you said " + line)
-		_ = rw.Flush()
-	})
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", c.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	_, _ = fmt.Fprintf(conn, "POST /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\nContent-Length: 0\r\n\r\n", c.Addr)
-	br := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(br, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	equal(t, "status", resp.StatusCode, http.StatusSwitchingProtocols)
-	_, _ = io.WriteString(conn, "hi\n")
-	line, err := br.ReadString('\n')
-	equal(t, "echo", fmt.Sprint(line, err), "you said hi\n<nil>")
-}
-
 // The directive comes before everything that dispatches or answers, after
 // authentication and encode, without an order option.
 func TestDirectiveOrder(t *testing.T) {
@@ -309,97 +208,6 @@ func TestBehindEncode(t *testing.T) {
 	equal(t, "last frame", fmt.Sprint(f.Event, err), "done<nil>")
 }
 
-// compress returns a writer of a content coding whose Flush lets everything so
-// far be read.
-func compress(coding string, w io.Writer) interface {
-	io.WriteCloser
-	Flush() error
-} {
-	if coding == "gzip" {
-		return gzip.NewWriter(w)
-	}
-	zw, err := zstd.NewWriter(w)
-	if err != nil {
-		panic(err)
-	}
-	return zw
-}
-
-// A stream that is compressed although we asked for it as it is: decoded as it
-// comes, each event at its time (ai-gateway#1894, #1927, opencodex#115).
-func TestCompressedStreams(t *testing.T) {
-	for _, coding := range []string{"gzip", "zstd"} {
-		t.Run(coding, func(t *testing.T) {
-			next := make(chan string)
-			c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
-				rig.EventStream(w)
-				w.Header().Set("Content-Encoding", coding)
-				zw := compress(coding, w)
-				for piece := range next {
-					_, _ = io.WriteString(zw, piece)
-					_ = zw.Flush()
-					_ = http.NewResponseController(w).Flush()
-				}
-				_ = zw.Close()
-			})
-			go func() { next <- rig.Chunk("t0") }()
-			resp := post(`{}`).do(t, c)
-			equal(t, "Content-Encoding", resp.Header.Get("Content-Encoding"), "")
-			fr := rig.NewFrameReader(resp.Body)
-			for i := range 5 {
-				f, err := fr.Next()
-				equal(t, "frame", fmt.Sprint(f.Data, err), fmt.Sprintf(`{"text":"t%d"}<nil>`, i))
-				if i < 4 {
-					next <- rig.Chunk(fmt.Sprintf("t%d", i+1))
-				}
-			}
-			next <- rig.Stop
-			close(next)
-			f, err := fr.Next()
-			equal(t, "end", fmt.Sprint(f.Event, err), "done<nil>")
-		})
-	}
-}
-
-// Cut or broken, compressed is no different.
-func TestBrokenCompression(t *testing.T) {
-	var packed bytes.Buffer
-	zw := gzip.NewWriter(&packed)
-	_, _ = zw.Write([]byte(rig.Chunk("x")))
-	_ = zw.Flush()
-	for name, tc := range map[string]struct{ body, code string }{
-		"cut":     {packed.String(), "upstream_truncated"},
-		"garbage": {packed.String() + "garbage, garbage", "invalid_upstream"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
-				rig.EventStream(w)
-				w.Header().Set("Content-Encoding", "gzip")
-				_, _ = io.WriteString(w, tc.body)
-			})
-			a := rig.ReadAnswer(t, post(`{}`).do(t, c).Body)
-			if a.Text != "x" || a.Error == nil || a.Error.Code != tc.code {
-				t.Errorf("%q %+v", a.Text, a.Error)
-			}
-		})
-	}
-}
-
-// What is not decoded passes as it is: other codings, and a passthrough.
-func TestOtherCodingsPassUntouched(t *testing.T) {
-	for coding, options := range map[string]string{"br": "", "gzip": "emit passthrough"} {
-		c, _ := serve(t, options, func(w http.ResponseWriter, _ *http.Request) {
-			rig.EventStream(w)
-			w.Header().Set("Content-Encoding", coding)
-			_, _ = io.WriteString(w, "compressed")
-		})
-		resp := ask(t, c, chatPath, http.Header{"Accept-Encoding": {coding}})
-		equal(t, "Content-Encoding", resp.Header.Get("Content-Encoding"), coding)
-		got, err := io.ReadAll(resp.Body)
-		equal(t, "body", fmt.Sprint(string(got), err), "compressed<nil>")
-	}
-}
-
 // One site with TLS answers on HTTP/1.1, HTTP/2 and HTTP/3 alike.
 func TestProtocols(t *testing.T) {
 	backend := rig.NewBackend(t, whole(rig.Chunk("one ")+rig.Chunk("two")+rig.Stop))
@@ -427,162 +235,6 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// The client leaves before the header, before the first token and in
-// mid-stream: the upstream is cancelled within 100 ms (litellm#30244,
-// new-api#4186, vllm#9428).
-func TestClientLeaves(t *testing.T) {
-	stages := map[string]func(http.ResponseWriter){
-		"before the header":      func(http.ResponseWriter) {},
-		"before the first token": func(w http.ResponseWriter) { rig.EventStream(w); rig.Say(w, ": wait\n\n") },
-		"in mid-stream":          func(w http.ResponseWriter) { rig.EventStream(w); rig.Say(w, rig.Chunk("a")) },
-	}
-	for stage, begin := range stages {
-		t.Run(stage, func(t *testing.T) {
-			here := make(chan struct{})
-			left := make(chan time.Time, 1)
-			c, _ := serve(t, "", func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				begin(w)
-				close(here)
-				<-r.Context().Done()
-				left <- time.Now()
-			})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr+chatPath, strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			done := make(chan error, 1)
-			go func() {
-				resp, err := http.DefaultClient.Do(req)
-				if err == nil {
-					_, err = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
-				}
-				done <- err
-			}()
-			<-here
-			cancelled := time.Now()
-			cancel()
-			select {
-			case at := <-left:
-				if d := at.Sub(cancelled); d > 100*time.Millisecond {
-					t.Errorf("the upstream was cancelled after %v", d)
-				}
-			case <-time.After(5 * time.Second):
-				t.Fatal("the upstream was not cancelled")
-			}
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// The upstream dies: the client gets what there was and an error frame
-// (caddy#7845, caddy#8053, CLIProxyAPI#4905).
-func TestUpstreamDies(t *testing.T) {
-	for name, end := range map[string]func(http.ResponseWriter){
-		"reset": func(w http.ResponseWriter) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err == nil {
-				_ = conn.(*net.TCPConn).SetLinger(0)
-				_ = conn.Close()
-			}
-		},
-		"abort":     func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
-		"clean end": func(http.ResponseWriter) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			sent := make(chan struct{})
-			c, _ := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
-				rig.EventStream(w)
-				rig.Say(w, rig.Chunk("one"))
-				<-sent
-				end(w)
-			})
-			resp := ask(t, c, chatPath, nil)
-			close(sent)
-			a := rig.ReadAnswer(t, resp.Body)
-			equal(t, "text", fmt.Sprint(a.Text, a.Cut), "one<nil>")
-			if a.Error == nil || a.Error.Code != "upstream_truncated" || a.Error.Type != "api_error" || a.Error.ResponseID != a.ResponseID {
-				t.Errorf("ended with %+v", a.Error)
-			}
-		})
-	}
-}
-
-// What fails before the first frame is a status that SDKs can retry on.
-func TestFailureBeforeTheFirstFrame(t *testing.T) {
-	cases := map[string]struct {
-		body   string
-		status int
-		code   string
-	}{
-		"error event":           {`data: {"error":{"message":"busy","type":"overloaded_error"}}` + "\n\ndata: [DONE]\n\n", 529, "upstream_error"},
-		"error with a number":   {`data: {"error":{"message":"no","code":503}}` + "\n\n", 503, "upstream_error"},
-		"nothing":               {"", 502, "upstream_truncated"},
-		"comments only":         {": a\n\n: b\n\n", 502, "upstream_truncated"},
-		"one event, too large":  {"data: " + strings.Repeat("x", 5000) + "\n\n", 502, "event_too_large"},
-		"no event in max_event": {"data: " + strings.Repeat("x", 5000), 502, "event_too_large"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			c, _ := serve(t, "max_event 4KiB", whole(tc.body))
-			resp := ask(t, c, chatPath, nil)
-			var body struct{ Error rig.Error }
-			if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
-				t.Fatal(err)
-			}
-			equal(t, "answer", fmt.Sprint(resp.StatusCode, " ", body.Error.Code), fmt.Sprint(tc.status, " ", tc.code))
-			equal(t, "type", resp.Header.Get("Content-Type"), "application/json")
-		})
-	}
-}
-
-func TestErrorEventInMidStream(t *testing.T) {
-	c, _ := serve(t, "", whole(rig.Chunk("one")+`data: {"error":{"message":"busy","type":"server_error"}}`+"\n\ndata: [DONE]\n\n"))
-	a := rig.ReadAnswer(t, ask(t, c, chatPath, nil).Body)
-	if a.Text != "one" || a.Done != nil || a.Error == nil || a.Error.Code != "upstream_error" {
-		t.Errorf("%+v", a)
-	}
-	equal(t, "upstream", string(a.Error.Upstream), `{"message":"busy","type":"server_error"}`)
-}
-
-// An error that the next handler returns is for Caddy's error routes.
-func TestDeadBackendReachesTheErrorRoutes(t *testing.T) {
-	c := rig.Start(t, `ADDR {
-		llm_stream
-		reverse_proxy `+rig.FreeAddr(t)+`
-		handle_errors {
-			respond "sorry: {err.status_code}" {err.status_code}
-		}
-	}`)
-	resp := ask(t, c, chatPath, nil)
-	body, _ := io.ReadAll(resp.Body)
-	equal(t, "answer", fmt.Sprint(resp.StatusCode, string(body)), "502sorry: 502")
-}
-
-// After its last event a backend may leave the connection open: the response
-// is over all the same.
-func TestBackendThatStaysOpen(t *testing.T) {
-	left := make(chan struct{})
-	c, _ := serve(t, "", func(w http.ResponseWriter, r *http.Request) {
-		rig.EventStream(w)
-		rig.Say(w, rig.Chunk("x")+rig.Stop)
-		<-r.Context().Done()
-		close(left)
-	})
-	a := rig.ReadAnswer(t, ask(t, c, chatPath, nil).Body)
-	equal(t, "answer", fmt.Sprint(a.Text, a.Done.FinishReason, a.Cut), "xstop<nil>")
-	select {
-	case <-left:
-	case <-time.After(5 * time.Second):
-		t.Error("the upstream is still open")
-	}
-}
-
 // An EventSource that comes back by itself does not start a second generation.
 func TestComingBackWithoutResume(t *testing.T) {
 	c, backend := serve(t, "", whole(rig.Chunk("x")+rig.Stop))
@@ -590,22 +242,6 @@ func TestComingBackWithoutResume(t *testing.T) {
 	equal(t, "status", ask(t, c, chatPath, http.Header{"Last-Event-Id": {id + ":1"}}).StatusCode, http.StatusGone)
 	equal(t, "status of another's id", ask(t, c, chatPath, http.Header{"Last-Event-Id": {"42"}}).StatusCode, http.StatusOK)
 	equal(t, "calls", backend.Calls.Load(), 2)
-}
-
-func TestPassthrough(t *testing.T) {
-	body := ": hello\n\n" + rig.Chunk("x") + rig.Stop
-	c, _ := serve(t, "emit passthrough", whole(body))
-	resp := ask(t, c, chatPath, nil)
-	got, err := io.ReadAll(resp.Body)
-	equal(t, "body", fmt.Sprint(string(got), err), body+"<nil>")
-	equal(t, "X-Accel-Buffering", resp.Header.Get("X-Accel-Buffering"), "no")
-	equal(t, "X-Response-Id", resp.Header.Get("X-Response-Id"), "")
-
-	c, _ = serve(t, "emit passthrough", whole(rig.Chunk("x")))
-	got, err = io.ReadAll(ask(t, c, chatPath, nil).Body)
-	if string(got) != rig.Chunk("x") || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a cut stream ends with %v after %q", err, got)
-	}
 }
 
 func TestEmitByPlaceholder(t *testing.T) {
@@ -659,13 +295,4 @@ func TestAnswerBeforeTheWholePrompt(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the client's leaving was not noticed")
 	}
-}
-
-// An unknown stream comes through byte for byte, with one warning.
-func TestUnknownStream(t *testing.T) {
-	body := ": hi\n\ndata: {\"jsonrpc\":\"2.0\"}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":1}\n\n"
-	c, _ := serve(t, "", whole(body))
-	got, err := io.ReadAll(ask(t, c, "/mcp", nil).Body)
-	equal(t, "body", fmt.Sprint(string(got), err), body+"<nil>")
-	equal(t, "warnings", strings.Count(c.Logs(), "unrecognized stream"), 1)
 }
