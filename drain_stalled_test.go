@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
@@ -79,6 +81,28 @@ func stallHTTP2(t *testing.T, addr string, streams int, window uint32) {
 	}
 }
 
+// stallHTTP3 sends requests over HTTP/3 and reads no more than the headers of
+// the answers.
+func stallHTTP3(t *testing.T, addr string, streams int) {
+	t.Helper()
+	transport := &http3.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"}, //nolint:gosec // a test
+		QUICConfig:      &quic.Config{InitialStreamReceiveWindow: 4 << 10, MaxStreamReceiveWindow: 4 << 10},
+	}
+	t.Cleanup(func() { _ = transport.Close() })
+	for range streams {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+addr+"/plain/v1/chat/completions", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+	}
+}
+
 // No number of clients that take nothing, or send nothing, keeps the process.
 func TestExitWithStalledClients(t *testing.T) {
 	clients, uploads := 300, 20
@@ -113,8 +137,9 @@ func TestExitWithStalledClients(t *testing.T) {
 	for range 3 {
 		stallHTTP2(t, p.TLSAddr, 3, 1<<30)
 		stallHTTP2(t, p.TLSAddr, 3, 64<<10)
+		stallHTTP3(t, p.TLSAddr, 3)
 	}
-	arrive(clients + 18)
+	arrive(clients + 27)
 	time.Sleep(time.Second) // until nothing fits any more
 	start := p.Signal(syscall.SIGTERM)
 	exits(t, p, start, 3*time.Second)

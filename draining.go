@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/quic-go/quic-go/http3"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
@@ -196,12 +197,25 @@ func (dr *drainer) open(w http.ResponseWriter, r *http.Request) (done func()) {
 	m := dr.joined(drain.Never, nil, cut)
 	return func() {
 		m.Leave()
-		deadline, exits := everyone.deadline(dr)
-		if conn != nil && exits && (r.ProtoMajor == 1 || !time.Now().Before(deadline)) {
-			// net/http may wait for the rest of a request body, and HTTP/2 for
-			// a client to close an idle connection
-			_ = conn.SetDeadline(time.Now().Add(drain.CutAfter))
+		if deadline, exits := everyone.deadline(dr); exits {
+			release(r, conn, max(0, time.Until(deadline)))
 		}
+	}
+}
+
+// release sees to it that the connection of a request which has ended does not
+// keep a process that exits. left is the time to the deadline.
+func release(r *http.Request, conn net.Conn, left time.Duration) {
+	http3Server, _ := r.Context().Value(http3.ServerContextKey).(*http3.Server)
+	switch {
+	case http3Server != nil:
+		// it waits for its clients to close their connections, without end, and
+		// can only close all of them
+		time.AfterFunc(left+drain.CutAfter, func() { _ = http3Server.Close() })
+	case conn != nil && (r.ProtoMajor == 1 || left == 0):
+		// net/http may wait for the rest of a request body, and HTTP/2 for
+		// a client to close an idle connection
+		_ = conn.SetDeadline(time.Now().Add(drain.CutAfter))
 	}
 }
 
