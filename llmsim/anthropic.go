@@ -187,7 +187,9 @@ func (a *anthropicWriter) whole() any {
 
 // anthropicErrorBody returns Anthropic's error object, in its stream the same as
 // in the body of an HTTP error.
-func anthropicErrorBody(status int, message string) any {
+func anthropicErrorBody(status int, message string) any { return anthropicError(status, message) }
+
+func anthropicError(status int, message string) map[string]any {
 	kind, ok := map[int]string{
 		http.StatusUnauthorized:          "authentication_error",
 		http.StatusForbidden:             "permission_error",

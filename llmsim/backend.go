@@ -13,14 +13,6 @@ import (
 // maxBody bounds a request's body, in bytes.
 const maxBody = 32 << 20
 
-// apis maps the paths that generate to their APIs.
-var apis = map[string]api{
-	"/v1/chat/completions": {toolSteps: len(toolFragments), errorBody: openAIErrorBody, writer: newOpenAIWriter},
-	"/v1/messages":         {toolSteps: len(toolFragments), errorBody: anthropicErrorBody, writer: newAnthropicWriter},
-	"/api/chat":            {toolSteps: 1, streams: true, errorBody: ollamaErrorBody, writer: newOllamaChatWriter},
-	"/api/generate":        {streams: true, errorBody: ollamaErrorBody, writer: newOllamaGenerateWriter},
-}
-
 // Backend is a simulated LLM backend, an http.Handler. It answers
 //
 //	POST /v1/chat/completions   as OpenAI
@@ -30,6 +22,11 @@ var apis = map[string]api{
 //	GET  /v1/models             a list of one model
 //	GET  /health                {"status":"ok"}
 //	GET  /stats                 Stats as JSON
+//
+// With ServerOllama it answers all of the POSTs as Ollama, and two more:
+//
+//	POST /v1/completions        OpenAI's API
+//	POST /v1/responses          OpenAI's API
 //
 // A request streams or not as it does at the real one: "stream" is false by
 // default, at Ollama true. The generating paths take a GET too, for EventSource:
@@ -75,7 +72,7 @@ func (b *Backend) Stats() Stats {
 // ServeHTTP implements http.Handler. It panics with http.ErrAbortHandler where
 // FaultDie tells it to.
 func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if a, ok := apis[r.URL.Path]; ok {
+	if a, ok := b.api(r); ok {
 		b.serveGeneration(w, r, a)
 		return
 	}
@@ -95,7 +92,15 @@ func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusNotFound
 		body = openAIErrorBody(status, "llmsim: nothing at this path")
 	}
-	_ = writeJSON(w, status, body) // nobody is left to be told of an error
+	_ = writeJSON(w, jsonType, status, body) // nobody is left to be told of an error
+}
+
+// api returns the API of a request's path.
+func (b *Backend) api(r *http.Request) (api, bool) {
+	server := b.Options.Server
+	_ = serverHeader(r.Header, HeaderServer, &server) // prepare refuses what is no server
+	a, ok := apis[server][r.URL.Path]
+	return a, ok
 }
 
 func (b *Backend) serveGeneration(w http.ResponseWriter, r *http.Request, a api) {
@@ -105,7 +110,7 @@ func (b *Backend) serveGeneration(w http.ResponseWriter, r *http.Request, a api)
 		if refused, ok := errors.AsType[*refusal](err); ok {
 			status = refused.status
 		}
-		_ = writeJSON(w, status, a.errorBody(status, err.Error())) // nobody is left to be told of an error
+		_ = writeJSON(w, a.wholeType, status, a.errorBody(status, err.Error())) // nobody is left to be told of an error
 		return
 	}
 	left := false
@@ -161,8 +166,8 @@ func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
 // writeJSON answers with v as JSON. Its error is that the client has left.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	w.Header().Set("Content-Type", "application/json")
+func writeJSON(w http.ResponseWriter, contentType string, status int, v any) error {
+	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_, err := w.Write(marshal(v))
 	return err

@@ -21,6 +21,7 @@ func TestOtherPaths(t *testing.T) {
 		{http.MethodGet, "/v1/models", http.StatusOK, `"object":"list"`},
 		{http.MethodGet, "/health", http.StatusOK, `{"status":"ok"}`},
 		{http.MethodGet, "/stats", http.StatusOK, `{"started":1,"finished":1,"cancelled":0,"active":0}`},
+		{http.MethodPost, "/v1/responses", http.StatusNotFound, `"error"`},
 		{http.MethodGet, "/v1/nothing", http.StatusNotFound, `"error"`},
 		{http.MethodPost, "/v1/models", http.StatusNotFound, `"error"`},
 		{http.MethodDelete, "/v1/messages", http.StatusMethodNotAllowed, `"type":"error"`},
@@ -45,11 +46,12 @@ func TestUnusableRequestIsRefused(t *testing.T) {
 		{"too many choices", `{"n":9}`, http.StatusBadRequest},
 		{"no tokens", `{"max_tokens":0}`, http.StatusBadRequest},
 		{"no tokens at all", `{"max_completion_tokens":-1}`, http.StatusBadRequest},
+		{"no tokens of output", `{"max_output_tokens":0}`, http.StatusBadRequest},
 		{"too large", `{"messages":"` + strings.Repeat("x", 32<<20) + `"}`, http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, d := range dialects {
-				w := post(b, d.path, c.body)
+				w := d.post(b, c.body)
 				if w.Code != c.status || !strings.Contains(w.Body.String(), `"error":`) {
 					t.Errorf("%s: %d %s", d.path, w.Code, w.Body)
 				}
@@ -85,12 +87,12 @@ func FuzzRequest(f *testing.F) {
 	b := &llmsim.Backend{Options: llmsim.Options{Tokens: 3, Reasoning: 1}}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, d := range dialects {
-			w := post(b, d.path, string(body))
+			w := d.post(b, string(body))
 			if w.Code != http.StatusOK && w.Code != http.StatusBadRequest {
 				t.Fatalf("status %d", w.Code)
 			}
 			// Whatever names the request had, the response is well formed.
-			if w.Code == http.StatusOK && w.Header().Get("Content-Type") != "application/json" {
+			if w.Code == http.StatusOK && !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
 				d.readStream(t, w.Body.String())
 			} else {
 				d.readWhole(t, w.Body.String())

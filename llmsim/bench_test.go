@@ -2,8 +2,6 @@ package llmsim_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
@@ -34,7 +32,7 @@ func BenchmarkToken(b *testing.B) {
 			b.ReportAllocs()
 			requests := 0
 			for i := 0; i < b.N; i += tokens {
-				backend.ServeHTTP(w, httptest.NewRequest(http.MethodPost, d.path, strings.NewReader(d.streaming)))
+				backend.ServeHTTP(w, received(http.MethodPost, d.path, d.streaming, d.header()...))
 				requests++
 			}
 			b.ReportMetric(float64(w.bytes)/float64(requests*tokens), "bytes/token")

@@ -30,6 +30,7 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //		fault     die|end|hang|error|error-done|malformed [<token>]
 //		fault     status [<code>]
 //		fault     no-done|slow-headers|none
+//		server    ollama|none
 //	}
 //
 // Every option may be left out, and given once.
@@ -58,6 +59,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			err = unmarshalCount(d, &h.Reasoning)
 		case "fault":
 			err = h.unmarshalFault(d)
+		case "server":
+			err = h.unmarshalServer(d)
 		default:
 			err = d.Errf("unknown option %q", option)
 		}
@@ -95,6 +98,20 @@ func (h *Handler) unmarshalFault(d *caddyfile.Dispenser) error {
 		return nil
 	}
 	return unmarshalCount(d, number)
+}
+
+// unmarshalServer reads the only argument of the option server.
+func (h *Handler) unmarshalServer(d *caddyfile.Dispenser) error {
+	var name string
+	if !d.AllArgs(&name) {
+		return d.ArgErr()
+	}
+	server, err := ParseServer(name)
+	if err != nil {
+		return d.WrapErr(err)
+	}
+	h.Server = server
+	return nil
 }
 
 // unmarshalCount reads the only argument of an option, a whole number.

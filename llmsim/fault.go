@@ -27,7 +27,7 @@ const (
 	FaultMalformed   Fault = "malformed"    // the event of token k is cut in its JSON; the stream goes on
 	FaultStatus      Fault = "status"       // an HTTP error with Retry-After instead of a response
 	FaultNoDone      Fault = "no-done"      // no terminator: no [DONE], message_stop or "done":true
-	FaultSlowHeaders Fault = "slow-headers" // the headers come with the first token, not at once
+	FaultSlowHeaders Fault = "slow-headers" // the headers come with the first token, not at once (at Ollama they always do)
 )
 
 // faultNames lists what ParseFault accepts besides "none".

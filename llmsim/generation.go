@@ -33,7 +33,7 @@ func (g *generation) run(ctx context.Context) error {
 			status = http.StatusServiceUnavailable
 		}
 		g.w.Header().Set("Retry-After", retryAfter)
-		return writeJSON(g.w, status, g.api.errorBody(status, failure))
+		return g.refuse(status)
 	}
 	g.pace = newPacer()
 	defer g.pace.stop()
@@ -46,12 +46,14 @@ func (g *generation) run(ctx context.Context) error {
 // stream writes the response step by step.
 func (g *generation) stream(ctx context.Context) error {
 	g.w.Header().Set("Content-Type", g.out.contentType())
-	g.w.Header().Set("Cache-Control", "no-cache")
+	if g.api.noCache {
+		g.w.Header().Set("Cache-Control", "no-cache")
+	}
 	var buf []byte
 	if !g.stopsAt(0) {
 		buf = g.out.appendOpening(buf)
 	}
-	if g.opts.Fault != FaultSlowHeaders {
+	if !g.headersWait() {
 		if err := g.send(buf); err != nil {
 			return err
 		}
@@ -100,12 +102,12 @@ func (g *generation) whole(ctx context.Context) error {
 		case FaultDie, FaultHang:
 			return g.breakOff(ctx)
 		case FaultError, FaultErrorDone:
-			return writeJSON(g.w, http.StatusInternalServerError, g.api.errorBody(http.StatusInternalServerError, failure))
+			return g.refuse(http.StatusInternalServerError)
 		default: // FaultEnd, FaultMalformed
 			body = body[:len(body)/2]
 		}
 	}
-	g.w.Header().Set("Content-Type", "application/json")
+	g.w.Header().Set("Content-Type", g.api.wholeType)
 	_, err := g.w.Write(body)
 	return err
 }
@@ -125,6 +127,16 @@ func (g *generation) breakOff(ctx context.Context) error {
 	default: // FaultEnd
 		return nil
 	}
+}
+
+// refuse answers with an HTTP error.
+func (g *generation) refuse(status int) error {
+	return writeJSON(g.w, g.api.wholeType, status, g.api.errorBody(status, failure))
+}
+
+// headersWait reports whether the headers of a stream wait for its first token.
+func (g *generation) headersWait() bool {
+	return g.api.ollama || g.opts.Fault == FaultSlowHeaders
 }
 
 // gap returns how long step k is due after what precedes it.

@@ -36,7 +36,7 @@ func TestLeavingCancels(t *testing.T) {
 					client := serve(t, b)
 					ctx, leave := context.WithTimeout(t.Context(), c.after)
 					defer leave()
-					resp, err := client.Do(request(ctx, t, d.path, c.body))
+					resp, err := client.Do(request(ctx, t, d.path, c.body, d.header()...))
 					if err == nil {
 						_, err = io.Copy(io.Discard, resp.Body)
 						resp.Body.Close()

@@ -21,13 +21,15 @@ func init() {
 
 // Handler is a simulated LLM backend: it answers `/v1/chat/completions` like
 // OpenAI, `/v1/messages` like Anthropic, and `/api/chat` and `/api/generate` like
-// Ollama, with a text that does not depend on the request. `/v1/models`,
+// Ollama, with a text that does not depend on the request. With `server` set to
+// `ollama` it answers all of them, and `/v1/completions` and `/v1/responses`, in
+// the way of Ollama. `/v1/models`,
 // `/health` and `/stats` (how many responses were started, finished, cancelled)
 // answer too; anything else is 404.
 //
 // The request headers `X-Sim-Tokens`, `X-Sim-Interval`, `X-Sim-TTFT`,
-// `X-Sim-Reasoning`, `X-Sim-Fault`, `X-Sim-Fault-At` and `X-Sim-Status` override
-// the configuration for one request. It is for demos and tests, not for public
+// `X-Sim-Reasoning`, `X-Sim-Fault`, `X-Sim-Fault-At`, `X-Sim-Status` and
+// `X-Sim-Server` override the configuration for one request. It is for demos and tests, not for public
 // sites.
 type Handler struct {
 	// How many tokens an answer has, 0 to 1000000. The default is 200.
@@ -53,6 +55,10 @@ type Handler struct {
 
 	// The HTTP status of the fault `status`, 400 to 599. The default is 503.
 	Status int `json:"status,omitempty"`
+
+	// Whose ways the APIs have: `ollama`, or by default each those of its own
+	// provider.
+	Server Server `json:"server,omitempty"`
 
 	backend *Backend
 }
@@ -81,6 +87,7 @@ func (h *Handler) options() Options {
 		Fault:     h.Fault,
 		FaultAt:   h.FaultAt,
 		Status:    h.Status,
+		Server:    h.Server,
 	}
 	if h.Tokens != nil {
 		options.Tokens = *h.Tokens

@@ -126,6 +126,7 @@ func TestHandlerRefusesOptions(t *testing.T) {
 		`{"interval":"-1s"}`: "interval",
 		`{"fault":"burn"}`:   "burn",
 		`{"status":200}`:     "status",
+		`{"server":"vllm"}`:  "vllm",
 		`{"speed":1}`:        "speed",
 	} {
 		if _, err := load(t, config); err == nil || !strings.Contains(err.Error(), option) {

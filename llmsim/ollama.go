@@ -14,6 +14,9 @@ type ollamaWriter struct {
 	model []byte // as JSON
 }
 
+// ollamaContext is the context of every answer of /api/generate, as tokens.
+var ollamaContext = []int{105, 2364, 107}
+
 func newOllamaChatWriter(res *response) writer {
 	return &ollamaWriter{res: res, chat: true, model: marshal(res.model)}
 }
@@ -49,15 +52,27 @@ func (o *ollamaWriter) appendMessageEnd(dst []byte) []byte {
 func (o *ollamaWriter) appendOpening(dst []byte) []byte { return dst }
 
 func (o *ollamaWriter) appendOutput(dst []byte, k int) []byte {
+	what, i := o.res.step(k)
+	if !o.chat && i == 0 && o.res.reasoning > 0 {
+		// The tag before the thinking, or after it, is a token of which only
+		// /api/chat keeps nothing.
+		dst = o.endLine(append(o.appendHead(dst), `""`...))
+	}
 	dst = o.appendHead(dst)
-	switch what, _ := o.res.step(k); what {
+	switch what {
 	case kindReasoning:
 		dst = o.res.appendToken(append(dst, `"","thinking":`...), 0, k, true)
 	case kindTool:
-		dst = fmt.Appendf(dst, `"","tool_calls":[{"function":{"name":%s,"arguments":%s}}]`, marshal(o.res.tool), ToolArguments)
+		dst = fmt.Appendf(dst, `"","tool_calls":[{"id":"%s","function":{"index":0,"name":%s,"arguments":%s}}]`,
+			o.res.ollamaCallID(), marshal(o.res.tool), ToolArguments)
 	default:
 		dst = o.res.appendToken(dst, 0, k, true)
 	}
+	return o.endLine(dst)
+}
+
+// endLine appends the rest of a line that is not the last one.
+func (o *ollamaWriter) endLine(dst []byte) []byte {
 	return append(o.appendMessageEnd(dst), ",\"done\":false}\n"...)
 }
 
@@ -66,9 +81,9 @@ func (o *ollamaWriter) appendFinish(dst []byte) []byte { return dst }
 
 func (o *ollamaWriter) appendTerminator(dst []byte) []byte {
 	dst = o.appendMessageEnd(append(o.appendHead(dst), `""`...))
-	dst = fmt.Appendf(dst, `,"done_reason":"%s","done":true`, o.doneReason())
+	dst = fmt.Appendf(dst, `,"done":true,"done_reason":"%s"`, o.doneReason())
 	if !o.chat {
-		dst = append(dst, `,"context":[105,2364,107]`...)
+		dst = fmt.Appendf(dst, `,"context":%s`, marshal(ollamaContext))
 	}
 	t := o.timings()
 	return fmt.Appendf(dst, `,"total_duration":%d,"load_duration":%d,"prompt_eval_count":%d,"prompt_eval_duration":%d,`+
@@ -102,10 +117,12 @@ func (o *ollamaWriter) timings() ollamaTimings {
 
 func (o *ollamaWriter) whole() any {
 	type function struct {
+		Index     int             `json:"index"`
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
 	type toolCall struct {
+		ID       string   `json:"id"`
 		Function function `json:"function"`
 	}
 	type message struct {
@@ -119,18 +136,16 @@ func (o *ollamaWriter) whole() any {
 		Created time.Time `json:"created_at"`
 	}
 	type tail struct {
-		DoneReason string `json:"done_reason"`
 		Done       bool   `json:"done"`
+		DoneReason string `json:"done_reason"`
+		Context    []int  `json:"context,omitempty"`
 		ollamaTimings
 	}
 	h := head{o.res.model, time.Now().UTC()}
-	t := tail{o.doneReason(), true, o.timings()}
-	m := message{Role: "assistant", Thinking: ReasoningText(o.res.reasoning)}
-	switch {
-	case o.res.tool == "":
-		m.Content = Text(o.res.answer)
-	case o.res.answer > 0:
-		m.ToolCalls = []toolCall{{function{o.res.tool, json.RawMessage(ToolArguments)}}}
+	t := tail{Done: true, DoneReason: o.doneReason(), ollamaTimings: o.timings()}
+	m := message{Role: "assistant", Content: o.res.text(), Thinking: ReasoningText(o.res.reasoning)}
+	if o.res.callsTool() {
+		m.ToolCalls = []toolCall{{o.res.ollamaCallID(), function{Name: o.res.tool, Arguments: json.RawMessage(ToolArguments)}}}
 	}
 	if o.chat {
 		return struct {
@@ -139,6 +154,7 @@ func (o *ollamaWriter) whole() any {
 			tail
 		}{h, m, t}
 	}
+	t.Context = ollamaContext
 	return struct {
 		head
 		Response string `json:"response"`
@@ -146,6 +162,9 @@ func (o *ollamaWriter) whole() any {
 		tail
 	}{h, m.Content, m.Thinking, t}
 }
+
+// ollamaCallID is the id of a response's tool call in all APIs of Ollama.
+func (r *response) ollamaCallID() string { return fmt.Sprintf("call_%08x", r.number) }
 
 // ollamaErrorBody returns Ollama's error object, in its stream the same as in
 // the body of an HTTP error.

@@ -21,6 +21,7 @@ const (
 	HeaderFault     = "X-Sim-Fault"     // the name of a Fault, or none
 	HeaderFaultAt   = "X-Sim-Fault-At"  // a token, from 0
 	HeaderStatus    = "X-Sim-Status"    // 400 to 599
+	HeaderServer    = "X-Sim-Server"    // the name of a Server, or none
 )
 
 // ErrInvalid is wrapped by the errors about options and headers that cannot be
@@ -45,6 +46,8 @@ type Options struct {
 	FaultAt int
 	// Status is the HTTP status of FaultStatus, 400 to 599; 0 is 503.
 	Status int
+	// Server is whose ways the APIs have; see Server.
+	Server Server
 }
 
 // Validate returns an error that wraps ErrInvalid and names the first option
@@ -63,9 +66,16 @@ func (o Options) Validate() error {
 		return fmt.Errorf("%w: fault_at is %d, want 0 or more", ErrInvalid, o.FaultAt)
 	case o.Status != 0 && (o.Status < 400 || o.Status > 599):
 		return fmt.Errorf("%w: status is %d, want 400 to 599", ErrInvalid, o.Status)
-	case o.Fault != FaultNone:
-		_, err := ParseFault(string(o.Fault))
-		return err
+	}
+	if o.Fault != FaultNone {
+		if _, err := ParseFault(string(o.Fault)); err != nil {
+			return err
+		}
+	}
+	if o.Server != ServerNone {
+		if _, err := ParseServer(string(o.Server)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -80,6 +90,7 @@ func (o Options) withHeaders(h http.Header) (Options, error) {
 		faultHeader(h, HeaderFault, &o.Fault),
 		intHeader(h, HeaderFaultAt, 0, MaxTokens*2, &o.FaultAt),
 		intHeader(h, HeaderStatus, 400, 599, &o.Status),
+		serverHeader(h, HeaderServer, &o.Server),
 	)
 	return o, err
 }
@@ -117,5 +128,17 @@ func faultHeader(h http.Header, name string, dst *Fault) error {
 		return fmt.Errorf("header %s: %w", name, err)
 	}
 	*dst = f
+	return nil
+}
+
+func serverHeader(h http.Header, name string, dst *Server) error {
+	if len(h.Values(name)) == 0 {
+		return nil
+	}
+	s, err := ParseServer(h.Get(name))
+	if err != nil {
+		return fmt.Errorf("header %s: %w", name, err)
+	}
+	*dst = s
 	return nil
 }

@@ -33,6 +33,36 @@ func TestHeadersOverrideOptions(t *testing.T) {
 	}
 }
 
+func TestServerHeaderOverridesServer(t *testing.T) {
+	for _, c := range []struct {
+		server llmsim.Server
+		header string
+		status int // at a path that only Ollama has
+	}{
+		{llmsim.ServerNone, "ollama", http.StatusOK},
+		{llmsim.ServerOllama, "ollama", http.StatusOK},
+		{llmsim.ServerOllama, "none", http.StatusNotFound},
+		{llmsim.ServerNone, "none", http.StatusNotFound},
+	} {
+		b := &llmsim.Backend{Options: llmsim.Options{Server: c.server}}
+		if w := post(b, "/v1/completions", `{}`, llmsim.HeaderServer, c.header); w.Code != c.status {
+			t.Errorf("%q with %s: status %d, want %d", c.server, c.header, w.Code, c.status)
+		}
+	}
+}
+
+func TestParseServerListsTheNames(t *testing.T) {
+	_, err := llmsim.ParseServer("vllm")
+	for _, s := range []llmsim.Server{"none", llmsim.ServerOllama} {
+		if !strings.Contains(err.Error(), string(s)) {
+			t.Errorf("%v does not list %s", err, s)
+		}
+		if _, err := llmsim.ParseServer(string(s)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestUnusableHeaderIs400(t *testing.T) {
 	b := &llmsim.Backend{}
 	for _, c := range []struct{ header, value string }{
@@ -47,10 +77,12 @@ func TestUnusableHeaderIs400(t *testing.T) {
 		{llmsim.HeaderFault, "explode"},
 		{llmsim.HeaderFaultAt, "-2"},
 		{llmsim.HeaderStatus, "200"},
+		{llmsim.HeaderServer, "vllm"},
 	} {
 		for _, d := range dialects {
+			b.Options.Server = d.server
 			w := post(b, d.path, d.streaming, c.header, c.value)
-			if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != "application/json" {
+			if w.Code != http.StatusBadRequest || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
 				t.Errorf("%s %q at %s: status %d", c.header, c.value, d.path, w.Code)
 			}
 			var body struct {
@@ -82,6 +114,7 @@ func TestValidate(t *testing.T) {
 		{"status", llmsim.Options{Status: 399}},
 		{"status", llmsim.Options{Status: 600}},
 		{"fault", llmsim.Options{Fault: "explode"}},
+		{"server", llmsim.Options{Fault: llmsim.FaultEnd, Server: "vllm"}},
 	} {
 		if err := c.options.Validate(); !errors.Is(err, llmsim.ErrInvalid) || !strings.Contains(err.Error(), c.option) {
 			t.Errorf("%+v: %v, want ErrInvalid naming %s", c.options, err, c.option)
@@ -90,7 +123,7 @@ func TestValidate(t *testing.T) {
 	for _, options := range []llmsim.Options{
 		{},
 		{Tokens: llmsim.MaxTokens, Reasoning: llmsim.MaxTokens, Interval: time.Hour, TTFT: time.Hour},
-		{Fault: llmsim.FaultStatus, Status: 599},
+		{Fault: llmsim.FaultStatus, Status: 599, Server: llmsim.ServerOllama},
 	} {
 		if err := options.Validate(); err != nil {
 			t.Errorf("%+v: %v", options, err)

@@ -62,14 +62,18 @@ func TestPace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &llmsim.Backend{Options: paced}
 				w := newClockWriter()
-				b.ServeHTTP(w, httptest.NewRequest(http.MethodPost, d.path, strings.NewReader(d.streaming)))
+				b.ServeHTTP(w, received(http.MethodPost, d.path, d.streaming, d.header()...))
 				// The headers, four tokens, and the finish with the last of them.
-				if want := ms(0, 200, 240, 280, 320, 320); !slices.Equal(w.flushes, want) {
+				want := ms(0, 200, 240, 280, 320, 320)
+				if d.headersWait() {
+					want = want[1:]
+				}
+				if !slices.Equal(w.flushes, want) {
 					t.Errorf("flushed at %v, want %v", w.flushes, want)
 				}
 
 				w = newClockWriter()
-				b.ServeHTTP(w, httptest.NewRequest(http.MethodPost, d.path, strings.NewReader(d.whole)))
+				b.ServeHTTP(w, received(http.MethodPost, d.path, d.whole, d.header()...))
 				if want := ms(320)[0]; w.last != want {
 					t.Errorf("the whole answer came at %v, want %v", w.last, want)
 				}
@@ -85,7 +89,7 @@ func TestSlowHeaders(t *testing.T) {
 				b := &llmsim.Backend{Options: paced}
 				b.Options.Fault = llmsim.FaultSlowHeaders
 				w := newClockWriter()
-				b.ServeHTTP(w, httptest.NewRequest(http.MethodPost, d.path, strings.NewReader(d.streaming)))
+				b.ServeHTTP(w, received(http.MethodPost, d.path, d.streaming, d.header()...))
 				if want := ms(200, 240, 280, 320, 320); !slices.Equal(w.flushes, want) {
 					t.Errorf("flushed at %v, want %v", w.flushes, want)
 				}
@@ -102,9 +106,9 @@ func TestBlockedClientIsNotMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &llmsim.Backend{Options: llmsim.Options{Tokens: 4, Interval: 40 * time.Millisecond}}
 		w := newClockWriter()
-		w.slow = map[int]time.Duration{2: time.Second}
+		w.slow = map[int]time.Duration{1: time.Second}
 		b.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil))
-		if want := ms(0, 0, 1040, 1040, 1080, 1080); !slices.Equal(w.flushes, want) {
+		if want := ms(0, 1040, 1040, 1080, 1080); !slices.Equal(w.flushes, want) {
 			t.Errorf("flushed at %v, want %v", w.flushes, want)
 		}
 	})
@@ -115,9 +119,9 @@ func TestPaceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &llmsim.Backend{Options: llmsim.Options{Tokens: 4, Interval: 40 * time.Millisecond}}
 		w := newClockWriter()
-		w.slow = map[int]time.Duration{2: 30 * time.Millisecond}
+		w.slow = map[int]time.Duration{1: 30 * time.Millisecond}
 		b.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil))
-		if want := ms(0, 0, 70, 80, 120, 120); !slices.Equal(w.flushes, want) {
+		if want := ms(0, 70, 80, 120, 120); !slices.Equal(w.flushes, want) {
 			t.Errorf("flushed at %v, want %v", w.flushes, want)
 		}
 	})

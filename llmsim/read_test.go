@@ -30,25 +30,77 @@ type dialect struct {
 	readWhole        func(t *testing.T, body string) answer
 	// the words for the ways to end
 	stop, length, toolCall string
+	// failure is what a reader makes of an error in the stream, empty where there
+	// is nothing to see.
+	failure string
+	server  llmsim.Server
 }
+
+const (
+	failed  = "llmsim: the simulated model failed"
+	noModel = "a chunk without a model"
+)
 
 var dialects = []dialect{
 	{
 		"openai", "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true}}`, `{}`,
-		readOpenAI, readWholeOpenAI, "stop", "length", "tool_calls",
+		readOpenAI, readWholeOpenAI, "stop", "length", "tool_calls", failed, llmsim.ServerNone,
 	},
 	{
 		"anthropic", "/v1/messages", `{"stream":true}`, `{}`,
-		readAnthropic, readWholeAnthropic, "end_turn", "max_tokens", "tool_use",
+		readAnthropic, readWholeAnthropic, "end_turn", "max_tokens", "tool_use", failed, llmsim.ServerNone,
 	},
 	{
 		"ollama chat", "/api/chat", `{}`, `{"stream":false}`,
-		readOllama, readOllama, "stop", "length", "stop",
+		readOllama, readOllama, "stop", "length", "stop", failed, llmsim.ServerNone,
 	},
 	{
 		"ollama generate", "/api/generate", `{}`, `{"stream":false}`,
-		readOllama, readOllama, "stop", "length", "",
+		readOllama, readOllama, "stop", "length", "", failed, llmsim.ServerNone,
 	},
+	{
+		"ollama openai", "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true}}`, `{}`,
+		readOpenAI, readWholeOpenAI, "stop", "length", "tool_calls", noModel, llmsim.ServerOllama,
+	},
+	{
+		"ollama completions", "/v1/completions", `{"stream":true,"stream_options":{"include_usage":true}}`, `{}`,
+		readOpenAI, readWholeOpenAI, "stop", "length", "", noModel, llmsim.ServerOllama,
+	},
+	{
+		"ollama anthropic", "/v1/messages", `{"stream":true}`, `{}`,
+		readAnthropic, readWholeAnthropic, "end_turn", "max_tokens", "tool_use", "", llmsim.ServerOllama,
+	},
+	{
+		"ollama responses", "/v1/responses", `{"stream":true}`, `{}`,
+		readResponses, readWholeResponses, "completed", "completed", "completed", "", llmsim.ServerOllama,
+	},
+}
+
+// native reports whether the API is Ollama's own.
+func (d dialect) native() bool { return strings.HasPrefix(d.path, "/api/") }
+
+// headersWait reports whether the headers always come with the first token.
+func (d dialect) headersWait() bool { return d.native() || d.server == llmsim.ServerOllama }
+
+// reasoning returns what a reader sees of n tokens of reasoning.
+func (d dialect) reasoning(n int) string {
+	if d.path == "/v1/completions" {
+		return ""
+	}
+	return llmsim.ReasoningText(n)
+}
+
+// header has what asks a backend for the dialect, as a list of names and values.
+func (d dialect) header() []string {
+	if d.server == llmsim.ServerNone {
+		return nil
+	}
+	return []string{llmsim.HeaderServer, string(d.server)}
+}
+
+// post asks a backend in the dialect.
+func (d dialect) post(b *llmsim.Backend, body string) *httptest.ResponseRecorder {
+	return post(b, d.path, body, d.header()...)
 }
 
 // form is a dialect and one of its two ways to answer.
@@ -80,13 +132,18 @@ func with(body, members string) string {
 // post asks a backend without a network in between. header is a list of names
 // and values.
 func post(b *llmsim.Backend, path, body string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	w := httptest.NewRecorder()
+	b.ServeHTTP(w, received(http.MethodPost, path, body, header...))
+	return w
+}
+
+// received makes a request as a server gets it.
+func received(method, path, body string, header ...string) *http.Request {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
-	b.ServeHTTP(w, r)
-	return w
+	return r
 }
 
 func decode(t *testing.T, data string, v any) {
@@ -122,6 +179,7 @@ func splitEvents(t *testing.T, body string) []event {
 type openAIMessage struct {
 	Content   string `json:"content"`
 	Reasoning string `json:"reasoning_content"`
+	Ollama    string `json:"reasoning"` // the same at Ollama
 	ToolCalls []struct {
 		ID       string `json:"id"`
 		Function struct {
@@ -132,8 +190,10 @@ type openAIMessage struct {
 }
 
 type openAIResponse struct {
+	Model   string `json:"model"`
 	Choices []struct {
 		Index   int           `json:"index"`
+		Text    string        `json:"text"` // of completions
 		Delta   openAIMessage `json:"delta"`
 		Message openAIMessage `json:"message"`
 		Finish  string        `json:"finish_reason"`
@@ -148,7 +208,11 @@ type openAIResponse struct {
 }
 
 func (a *answer) addOpenAI(chunk openAIResponse) {
+	if chunk.Model == "" {
+		a.failure = noModel
+	}
 	for _, c := range chunk.Choices {
+		a.text += c.Text
 		for _, m := range []openAIMessage{c.Delta, c.Message} {
 			if c.Index > 0 {
 				for len(a.others) < c.Index {
@@ -158,7 +222,7 @@ func (a *answer) addOpenAI(chunk openAIResponse) {
 				continue
 			}
 			a.text += m.Content
-			a.reasoning += m.Reasoning
+			a.reasoning += m.Reasoning + m.Ollama
 			for _, call := range m.ToolCalls {
 				a.tool += call.Function.Name
 				a.arguments += call.Function.Arguments
@@ -236,7 +300,8 @@ func readAnthropic(t *testing.T, body string) answer {
 		}
 		switch e.name {
 		case "content_block_start":
-			if open != -1 {
+			// Ollama gives a call after thoughts the index of those.
+			if open != -1 && open != data.Index {
 				t.Errorf("block %d starts while block %d is open", data.Index, open)
 			}
 			open = data.Index

@@ -3,6 +3,7 @@ package llmsim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // maxChoices bounds the choices of one response.
@@ -22,10 +23,12 @@ type request struct {
 	N                   *int            `json:"n"`
 	MaxTokens           *int            `json:"max_tokens"`
 	MaxCompletionTokens *int            `json:"max_completion_tokens"`
-	Options             requestOptions  `json:"options"` // Ollama
+	MaxOutputTokens     *int            `json:"max_output_tokens"` // OpenAI's responses
+	Options             requestOptions  `json:"options"`           // Ollama
 	Tools               []toolReference `json:"tools"`
 	ToolChoice          json.RawMessage `json:"tool_choice"`
 	Messages            []message       `json:"messages"`
+	Input               json.RawMessage `json:"input"` // OpenAI's responses
 }
 
 type requestOptions struct {
@@ -33,13 +36,17 @@ type requestOptions struct {
 }
 
 // toolReference names a tool as OpenAI and Ollama do (function.name), or as
-// Anthropic does (name).
+// Anthropic and OpenAI's responses do (name). The rest is what a response of the
+// latter repeats.
 type toolReference struct {
 	Type     string `json:"type"`
 	Name     string `json:"name"`
 	Function struct {
 		Name string `json:"name"`
 	} `json:"function"`
+	Description json.RawMessage `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+	Strict      json.RawMessage `json:"strict"`
 }
 
 func (t toolReference) name() string {
@@ -75,13 +82,16 @@ func parseRequest(body []byte) (request, error) {
 	if limit := req.MaxTokens; limit != nil && *limit < 1 {
 		return req, fmt.Errorf("%w: max_tokens is %d, want 1 or more", ErrInvalid, *limit)
 	}
+	if limit := req.MaxOutputTokens; limit != nil && *limit < 1 {
+		return req, fmt.Errorf("%w: max_output_tokens is %d, want 1 or more", ErrInvalid, *limit)
+	}
 	return req, nil
 }
 
 // limit returns how many tokens the client wants at most.
 func (r *request) limit() int {
 	limit := 2 * MaxTokens
-	for _, l := range []*int{r.MaxTokens, r.MaxCompletionTokens, r.Options.NumPredict} {
+	for _, l := range []*int{r.MaxTokens, r.MaxCompletionTokens, r.MaxOutputTokens, r.Options.NumPredict} {
 		if l != nil && *l >= 0 {
 			limit = min(limit, *l)
 		}
@@ -116,23 +126,27 @@ func (r *request) tool() string {
 
 // afterToolResult reports whether the last message is what a tool returned.
 func (r *request) afterToolResult() bool {
+	if items := parseBlocks(r.Input); len(items) > 0 {
+		return items[len(items)-1].Type == "function_call_output"
+	}
 	if len(r.Messages) == 0 {
 		return false
 	}
 	last := r.Messages[len(r.Messages)-1]
-	if last.Role == "tool" {
-		return true
+	isResult := func(b block) bool { return b.Type == "tool_result" }
+	return last.Role == "tool" || slices.ContainsFunc(parseBlocks(last.Content), isResult)
+}
+
+// block is a part of a message's content, or of the input of OpenAI's responses.
+type block struct {
+	Type string `json:"type"`
+}
+
+// parseBlocks returns no block of what is plain text.
+func parseBlocks(content json.RawMessage) []block {
+	var blocks []block
+	if json.Unmarshal(content, &blocks) != nil {
+		return nil
 	}
-	var blocks []struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal(last.Content, &blocks) != nil {
-		return false // plain text
-	}
-	for _, b := range blocks {
-		if b.Type == "tool_result" {
-			return true
-		}
-	}
-	return false
+	return blocks
 }

@@ -11,6 +11,12 @@ type api struct {
 	streams bool
 	// toolSteps is how many steps a tool call takes; 0: the API has no tools.
 	toolSteps int
+	// ollama tells that Ollama serves it: the headers come with the first token.
+	ollama bool
+	// noCache tells that a stream has Cache-Control: no-cache.
+	noCache bool
+	// wholeType is the content type of answers in one piece and of HTTP errors.
+	wholeType string
 	// errorBody returns the body of an HTTP error.
 	errorBody func(status int, message string) any
 	// writer returns the API's way to write one response.
@@ -51,6 +57,10 @@ type response struct {
 	reasoning    int  // steps of reasoning
 	answer       int  // steps of the answer
 	truncated    bool // the client's limit ended the response
+
+	// What OpenAI's responses repeat of the request.
+	maxOutputTokens *int
+	tools           []toolReference
 }
 
 // newResponse plans the response to a request of size bytes.
@@ -65,6 +75,9 @@ func newResponse(a api, opts Options, req *request, size int, number int64) *res
 		promptTokens: max(1, size/4), // a rule of thumb for English
 		reasoning:    opts.Reasoning,
 		answer:       opts.Tokens,
+
+		maxOutputTokens: req.MaxOutputTokens,
+		tools:           req.Tools,
 	}
 	if req.Stream != nil {
 		res.stream = *req.Stream
@@ -130,6 +143,18 @@ func (r *response) appendToken(dst []byte, choice, k int, html bool) []byte {
 	}
 	return reasoningPassage.appendQuoted(dst, k, html)
 }
+
+// text returns the text of a whole answer.
+func (r *response) text() string {
+	if r.tool != "" {
+		return ""
+	}
+	return Text(r.answer)
+}
+
+// callsTool reports whether the answer is a tool call that no limit has
+// prevented.
+func (r *response) callsTool() bool { return r.tool != "" && r.answer > 0 }
 
 // toolArguments returns what a whole answer has of the arguments; a limit may
 // have cut them.

@@ -18,13 +18,13 @@ func TestAnswerIsTheText(t *testing.T) {
 			for _, d := range forms {
 				t.Run(d.name, func(t *testing.T) {
 					b := &llmsim.Backend{Options: llmsim.Options{Tokens: n, Reasoning: reasoning}}
-					w := post(b, d.path, with(d.body, `"messages":[{"role":"user","content":"hi"}]`))
+					w := d.post(b, with(d.body, `"messages":[{"role":"user","content":"hi"}]`))
 					got := d.read(t, w.Body.String())
 					if got.text != llmsim.Text(n) {
 						t.Errorf("text is %q\nwant %q", got.text, llmsim.Text(n))
 					}
-					if got.reasoning != llmsim.ReasoningText(reasoning) {
-						t.Errorf("reasoning is %q\nwant %q", got.reasoning, llmsim.ReasoningText(reasoning))
+					if got.reasoning != d.reasoning(reasoning) {
+						t.Errorf("reasoning is %q\nwant %q", got.reasoning, d.reasoning(reasoning))
 					}
 					if got.finish != d.stop || !got.ended || got.failure != "" {
 						t.Errorf("the end is %+v", got)
@@ -42,14 +42,18 @@ func TestContentTypes(t *testing.T) {
 	b := &llmsim.Backend{Options: llmsim.Options{Tokens: 1}}
 	for _, d := range forms {
 		t.Run(d.name, func(t *testing.T) {
-			want := "application/json"
-			if d.body == d.streaming {
-				want = "text/event-stream; charset=utf-8"
-				if strings.HasPrefix(d.path, "/api/") {
-					want = "application/x-ndjson"
-				}
+			streaming, whole := "text/event-stream; charset=utf-8", "application/json"
+			switch {
+			case d.native():
+				streaming, whole = "application/x-ndjson", "application/json; charset=utf-8"
+			case d.server == llmsim.ServerOllama:
+				streaming = "text/event-stream"
 			}
-			w := post(b, d.path, d.body)
+			want := whole
+			if d.body == d.streaming {
+				want = streaming
+			}
+			w := d.post(b, d.body)
 			if got := w.Header().Get("Content-Type"); got != want || w.Code != http.StatusOK {
 				t.Errorf("status %d, Content-Type %q, want %q", w.Code, got, want)
 			}
@@ -60,7 +64,9 @@ func TestContentTypes(t *testing.T) {
 func TestLimits(t *testing.T) {
 	limits := map[string]string{
 		"/v1/chat/completions": `"max_completion_tokens":7`,
+		"/v1/completions":      `"max_tokens":7`,
 		"/v1/messages":         `"max_tokens":7`,
+		"/v1/responses":        `"max_output_tokens":7`,
 		"/api/chat":            `"options":{"num_predict":7}`,
 		"/api/generate":        `"options":{"num_predict":7}`,
 	}
@@ -68,11 +74,11 @@ func TestLimits(t *testing.T) {
 		for _, d := range forms {
 			t.Run(d.name, func(t *testing.T) {
 				b := &llmsim.Backend{Options: llmsim.Options{Tokens: 10, Reasoning: reasoning}}
-				got := d.read(t, post(b, d.path, with(d.body, limits[d.path])).Body.String())
+				got := d.read(t, d.post(b, with(d.body, limits[d.path])).Body.String())
 				if got.finish != d.length || got.out != 7 || !got.ended {
 					t.Errorf("the end is %+v, want %s after 7 tokens", got, d.length)
 				}
-				if got.reasoning != llmsim.ReasoningText(min(reasoning, 7)) || got.text != llmsim.Text(7-min(reasoning, 7)) {
+				if got.reasoning != d.reasoning(min(reasoning, 7)) || got.text != llmsim.Text(7-min(reasoning, 7)) {
 					t.Errorf("the text is %q after %q", got.text, got.reasoning)
 				}
 			})
@@ -102,11 +108,11 @@ func TestToolCall(t *testing.T) {
 					return // it has no tools
 				}
 				b := &llmsim.Backend{Options: llmsim.Options{Tokens: 10, Reasoning: reasoning}}
-				got := d.read(t, post(b, d.path, with(d.body, tools)).Body.String())
+				got := d.read(t, d.post(b, with(d.body, tools)).Body.String())
 				if got.tool != "get_weather" || got.arguments != llmsim.ToolArguments {
 					t.Errorf("the call is %s(%s)", got.tool, got.arguments)
 				}
-				if got.finish != d.toolCall || got.text != "" || got.reasoning != llmsim.ReasoningText(reasoning) || !got.ended {
+				if got.finish != d.toolCall || got.text != "" || got.reasoning != d.reasoning(reasoning) || !got.ended {
 					t.Errorf("the rest is %+v", got)
 				}
 			})
@@ -166,8 +172,13 @@ func TestChoices(t *testing.T) {
 
 func TestUsageOnlyWhenAsked(t *testing.T) {
 	b := &llmsim.Backend{Options: llmsim.Options{Tokens: 2}}
-	if body := post(b, "/v1/chat/completions", `{"stream":true}`).Body.String(); strings.Contains(body, "usage") {
-		t.Errorf("usage in %s", body)
+	for _, d := range dialects {
+		if !strings.HasSuffix(d.path, "/completions") {
+			continue
+		}
+		if body := d.post(b, `{"stream":true}`).Body.String(); strings.Contains(body, "usage") {
+			t.Errorf("%s: usage in %s", d.name, body)
+		}
 	}
 }
 
@@ -175,7 +186,7 @@ func TestModelIsThatOfTheRequest(t *testing.T) {
 	b := &llmsim.Backend{Options: llmsim.Options{Tokens: 2}}
 	for _, d := range forms {
 		t.Run(d.name, func(t *testing.T) {
-			if got := post(b, d.path, with(d.body, `"model":"my \"model\""`)).Body.String(); !strings.Contains(got, `"model":"my \"model\""`) {
+			if got := d.post(b, with(d.body, `"model":"my \"model\""`)).Body.String(); !strings.Contains(got, `"model":"my \"model\""`) {
 				t.Errorf("the model is another in %s", got)
 			}
 		})
@@ -186,7 +197,7 @@ func TestGetIsAStream(t *testing.T) {
 	b := &llmsim.Backend{Options: llmsim.Options{Tokens: 12}}
 	for _, d := range dialects {
 		w := httptest.NewRecorder()
-		b.ServeHTTP(w, httptest.NewRequest(http.MethodGet, d.path, nil))
+		b.ServeHTTP(w, received(http.MethodGet, d.path, "", d.header()...))
 		if got := d.readStream(t, w.Body.String()); got.text != llmsim.Text(12) || !got.ended {
 			t.Errorf("%s: %+v", d.name, got)
 		}
@@ -232,10 +243,17 @@ func TestMembersAreThoseOfRecordings(t *testing.T) {
 	}
 	b := &llmsim.Backend{Options: llmsim.Options{Tokens: 3, Reasoning: 2}}
 	for _, d := range dialects {
+		if d.server == llmsim.ServerOllama {
+			continue // it is compared with the server itself, in test/ollama
+		}
 		t.Run(d.name, func(t *testing.T) {
 			known := make(map[string]bool)
-			if d.path == "/api/generate" {
-				known[".thinking"] = true // documented, but in no recording
+			switch d.path { // what a server has shown, but no recording
+			case "/api/generate":
+				known[".thinking"] = true
+			case "/api/chat":
+				known[".message.tool_calls[].id"] = true
+				known[".message.tool_calls[].function.index"] = true
 			}
 			for _, rec := range corpus.Load(t, formats[d.path]...) {
 				addMembers(known, string(rec.Body))
