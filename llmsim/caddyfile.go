@@ -27,7 +27,7 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //		interval  <duration>
 //		ttft      <duration>
 //		reasoning <count>
-//		fault     die|end|hang|error|error-done|malformed [<token>]
+//		fault     die|end|hang|error|error-done|crash|malformed [<token>]
 //		fault     status [<code>]
 //		fault     no-done|slow-headers|none
 //		server    ollama|none

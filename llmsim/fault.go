@@ -12,8 +12,8 @@ import (
 // finish (malformed needs a token), and a larger k never comes. A fault that
 // ends the stream at token 0 leaves out the events before the first token too.
 //
-// In an answer that is not streamed, error and error-done are status 500, and
-// end and malformed are half of the body with a clean end.
+// In an answer that is not streamed, crash, error and error-done are status 500,
+// and end and malformed are half of the body with a clean end.
 type Fault string
 
 // The faults.
@@ -24,6 +24,7 @@ const (
 	FaultHang        Fault = "hang"         // from token k on silence, until the client leaves
 	FaultError       Fault = "error"        // at token k the dialect's error event, then a clean end
 	FaultErrorDone   Fault = "error-done"   // at token k the error event, then the dialect's terminator
+	FaultCrash       Fault = "crash"        // at token k the model dies and its server lives on: status 500 at token 0, else as error
 	FaultMalformed   Fault = "malformed"    // the event of token k is cut in its JSON; the stream goes on
 	FaultStatus      Fault = "status"       // an HTTP error with Retry-After instead of a response
 	FaultNoDone      Fault = "no-done"      // no terminator: no [DONE], message_stop or "done":true
@@ -32,7 +33,7 @@ const (
 
 // faultNames lists what ParseFault accepts besides "none".
 var faultNames = []Fault{
-	FaultDie, FaultEnd, FaultHang, FaultError, FaultErrorDone,
+	FaultDie, FaultEnd, FaultHang, FaultError, FaultErrorDone, FaultCrash,
 	FaultMalformed, FaultStatus, FaultNoDone, FaultSlowHeaders,
 }
 
@@ -55,5 +56,5 @@ func ParseFault(name string) (Fault, error) {
 
 // stops reports whether the fault ends the stream at its token.
 func (f Fault) stops() bool {
-	return f == FaultDie || f == FaultEnd || f == FaultHang || f == FaultError || f == FaultErrorDone
+	return f == FaultDie || f == FaultEnd || f == FaultHang || f == FaultError || f == FaultErrorDone || f == FaultCrash
 }

@@ -56,6 +56,7 @@ func TestFaultThatEndsTheStream(t *testing.T) {
 		{llmsim.FaultEnd, false, false, false},
 		{llmsim.FaultError, false, true, false},
 		{llmsim.FaultErrorDone, false, true, true},
+		{llmsim.FaultCrash, false, true, false},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
 			for _, d := range dialects {
@@ -224,6 +225,7 @@ func TestFaultOfWholeAnswer(t *testing.T) {
 		{llmsim.FaultDie, 0, false},
 		{llmsim.FaultError, http.StatusInternalServerError, false},
 		{llmsim.FaultErrorDone, http.StatusInternalServerError, false},
+		{llmsim.FaultCrash, http.StatusInternalServerError, false},
 		{llmsim.FaultEnd, http.StatusOK, true},
 		{llmsim.FaultMalformed, http.StatusOK, true},
 	} {

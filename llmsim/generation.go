@@ -11,6 +11,14 @@ import (
 // failure is the message of the errors that a fault makes.
 const failure = "llmsim: the simulated model failed"
 
+// The messages of Ollama's errors where the process that runs the model dies,
+// before the first token and after it.
+const (
+	ollamaCrashEarly = "model runner has unexpectedly stopped, this may be due to resource limitations or an internal error, " +
+		"check ollama server logs for details"
+	ollamaCrash = "an error was encountered while running the model: unexpected EOF"
+)
+
 // retryAfter is the Retry-After of FaultStatus, in seconds.
 const retryAfter = "1"
 
@@ -33,7 +41,7 @@ func (g *generation) run(ctx context.Context) error {
 			status = http.StatusServiceUnavailable
 		}
 		g.w.Header().Set("Retry-After", retryAfter)
-		return g.refuse(status)
+		return g.refuse(g.api.wholeType, status)
 	}
 	g.pace = newPacer()
 	defer g.pace.stop()
@@ -101,8 +109,8 @@ func (g *generation) whole(ctx context.Context) error {
 		switch g.opts.Fault {
 		case FaultDie, FaultHang:
 			return g.breakOff(ctx)
-		case FaultError, FaultErrorDone:
-			return g.refuse(http.StatusInternalServerError)
+		case FaultError, FaultErrorDone, FaultCrash:
+			return g.refuse(g.api.wholeType, http.StatusInternalServerError)
 		default: // FaultEnd, FaultMalformed
 			body = body[:len(body)/2]
 		}
@@ -120,8 +128,11 @@ func (g *generation) breakOff(ctx context.Context) error {
 	case FaultHang:
 		<-ctx.Done()
 		return ctx.Err()
-	case FaultError:
-		return g.send(g.out.appendError(nil, failure))
+	case FaultCrash, FaultError:
+		if g.crashesFirst() {
+			return g.refuse(jsonType, http.StatusInternalServerError)
+		}
+		return g.send(g.out.appendError(nil, g.message()))
 	case FaultErrorDone:
 		return g.send(g.out.appendTerminator(g.out.appendError(nil, failure)))
 	default: // FaultEnd
@@ -130,13 +141,28 @@ func (g *generation) breakOff(ctx context.Context) error {
 }
 
 // refuse answers with an HTTP error.
-func (g *generation) refuse(status int) error {
-	return writeJSON(g.w, g.api.wholeType, status, g.api.errorBody(status, failure))
+func (g *generation) refuse(contentType string, status int) error {
+	return writeJSON(g.w, contentType, status, g.api.errorBody(status, g.message()))
 }
+
+// message is that of the error which the fault makes.
+func (g *generation) message() string {
+	switch {
+	case g.opts.Fault != FaultCrash || !g.api.ollama:
+		return failure
+	case g.crashesFirst():
+		return ollamaCrashEarly
+	default:
+		return ollamaCrash
+	}
+}
+
+// crashesFirst reports whether the model dies before its first token.
+func (g *generation) crashesFirst() bool { return g.opts.Fault == FaultCrash && g.opts.FaultAt == 0 }
 
 // headersWait reports whether the headers of a stream wait for its first token.
 func (g *generation) headersWait() bool {
-	return g.api.ollama || g.opts.Fault == FaultSlowHeaders
+	return g.api.ollama || g.opts.Fault == FaultSlowHeaders || g.crashesFirst()
 }
 
 // gap returns how long step k is due after what precedes it.

@@ -45,11 +45,11 @@ type Handler struct {
 	// is 0.
 	Reasoning int `json:"reasoning,omitempty"`
 
-	// What goes wrong: `die`, `end`, `hang`, `error`, `error-done`, `malformed`,
-	// `status`, `no-done` or `slow-headers`. The default is nothing.
+	// What goes wrong: `die`, `end`, `hang`, `error`, `error-done`, `crash`,
+	// `malformed`, `status`, `no-done` or `slow-headers`. The default is nothing.
 	Fault Fault `json:"fault,omitempty"`
 
-	// The token at which it goes wrong, from 0, for the first six faults. The
+	// The token at which it goes wrong, from 0, for the first seven faults. The
 	// default is 0.
 	FaultAt int `json:"fault_at,omitempty"`
 

@@ -135,7 +135,7 @@ func TestParseFaultListsTheNames(t *testing.T) {
 	_, err := llmsim.ParseFault("explode")
 	for _, f := range []llmsim.Fault{
 		"none", llmsim.FaultDie, llmsim.FaultEnd, llmsim.FaultHang, llmsim.FaultError, llmsim.FaultErrorDone,
-		llmsim.FaultMalformed, llmsim.FaultStatus, llmsim.FaultNoDone, llmsim.FaultSlowHeaders,
+		llmsim.FaultCrash, llmsim.FaultMalformed, llmsim.FaultStatus, llmsim.FaultNoDone, llmsim.FaultSlowHeaders,
 	} {
 		if !strings.Contains(err.Error(), string(f)) {
 			t.Errorf("%v does not list %s", err, f)

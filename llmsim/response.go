@@ -11,7 +11,8 @@ type api struct {
 	streams bool
 	// toolSteps is how many steps a tool call takes; 0: the API has no tools.
 	toolSteps int
-	// ollama tells that Ollama serves it: the headers come with the first token.
+	// ollama tells that Ollama serves it: the headers come with the first token,
+	// and the death of a model is told in Ollama's words.
 	ollama bool
 	// noCache tells that a stream has Cache-Control: no-cache.
 	noCache bool
