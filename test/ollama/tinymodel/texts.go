@@ -6,7 +6,8 @@ import (
 )
 
 // The last user message of a prompt chooses what the model says. Whatever is
-// none of these words is answered with [Answer]; offered tools are called.
+// none of these words is answered with [Answer]; offered tools are called, after
+// AskThought with Thought before the call.
 const (
 	AskThought = "think" // Thought, then Conclusion
 	AskLoop    = "loop"  // Verse again and again, without an end
@@ -65,7 +66,8 @@ const Template = `
 </tool_call>{{ end }}{{ end }}<|end|>
 {{- end }}
 {{- if .Tools }}<|system|>{{ .Tools }}<|end|>{{ end }}
-{{- if and .Tools (eq $role "user") }}<|say-call|>
+{{- if and .Tools (eq $role "user") (eq $last "` + AskThought + `") }}<|say-thought-call|>
+{{- else if and .Tools (eq $role "user") }}<|say-call|>
 {{- else if eq $last "` + AskThought + `" }}<|say-thought|>
 {{- else if eq $last "` + AskLoop + `" }}<|say-loop|>
 {{- else if eq $last "` + AskStuck + `" }}<|say-stuck|>
@@ -80,12 +82,14 @@ type text struct {
 }
 
 func texts() []text {
-	call := fmt.Sprintf(`{"name": %q, "arguments": %s}`, ToolName, ToolArguments)
+	call := fmt.Sprintf("<tool_call>\n{\"name\": %q, \"arguments\": %s}\n</tool_call>", ToolName, ToolArguments)
+	thought := "<think>\n" + Thought + "</think>\n\n"
 	return []text{
 		{name: "<|say-answer|>", says: Answer()},
-		{name: "<|say-thought|>", says: "<think>\n" + Thought + "</think>\n\n" + Conclusion},
-		{name: "<|say-call|>", says: "<tool_call>\n" + call + "\n</tool_call>"},
+		{name: "<|say-thought|>", says: thought + Conclusion},
+		{name: "<|say-call|>", says: call},
 		{name: "<|say-loop|>", says: Verse, loop: true},
 		{name: "<|say-stuck|>", says: "~", loop: true},
+		{name: "<|say-thought-call|>", says: thought + call},
 	}
 }
