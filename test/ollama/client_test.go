@@ -81,7 +81,13 @@ type reply struct {
 // askAside asks a question while the test does something else.
 func askAside(ctx context.Context, t *testing.T, c *rig.Caddy, e endpoint, q question) <-chan reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr+e.path, strings.NewReader(e.body(q, true)))
+	return postAside(ctx, t, "http://"+c.Addr+e.path, e.body(q, true))
+}
+
+// postAside sends a request while the test does something else.
+func postAside(ctx context.Context, t *testing.T, url, body string) <-chan reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

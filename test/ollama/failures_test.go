@@ -100,9 +100,16 @@ func TestRunnerDiesAfterHeartbeats(t *testing.T) {
 // response.
 func askAndKill(t *testing.T, c *rig.Caddy, e endpoint) *http.Response {
 	t.Helper()
+	return postAndKill(t, c.Addr, e, true)
+}
+
+// postAndKill does so at an address, and for an answer that streams or does not.
+func postAndKill(t *testing.T, addr string, e endpoint, stream bool) *http.Response {
+	t.Helper()
 	runner := warm(t, slow)
 	w := watchOllama()
-	replies := askAside(t.Context(), t, c, e, question{model: slow, prompt: longPrompt()})
+	body := e.body(question{model: slow, prompt: longPrompt()}, stream)
+	replies := postAside(t.Context(), t, "http://"+addr+e.path, body)
 	w.begins(t)
 	busy(t, runner)
 	kill(t, runner)
