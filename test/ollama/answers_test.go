@@ -34,6 +34,10 @@ var topics = map[string]struct {
 	"text":    {question{model: tiny, prompt: "Grüezi"}, answer{text: tinymodel.Answer(), finish: "stop"}},
 	"thought": {question{model: tiny, prompt: tinymodel.AskThought}, answer{text: tinymodel.Conclusion, reasoning: tinymodel.Thought, finish: "stop"}},
 	"call":    {question{model: tiny, prompt: "weather?", tools: true}, answer{call: true, finish: "tool_calls"}},
+	"thought, call": {
+		question{model: tiny, prompt: tinymodel.AskThought, tools: true},
+		answer{reasoning: tinymodel.Thought, call: true, finish: "tool_calls"},
+	},
 }
 
 // about returns the question of a topic and what an endpoint answers, or false
