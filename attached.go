@@ -25,6 +25,7 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	}
 	c := h.newClient(w, r, stream.ID(), dialect)
 	c.cursor = cursor
+	defer c.uploading(r)()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
@@ -34,8 +35,8 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	c.model = p.model
 	defer p.watch.StopAndWait()
 	h.observe(p, c, r, "", cancel)
+	defer p.conclude(c, r)
 	end := p.settle(p.run(next, h.upstreamRequest(ctx, r, c, p.awaitStream)))
-	p.conclude(c, r)
 	if p.err != nil {
 		end.aborted = true
 	}
@@ -54,6 +55,7 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	c := h.newClient(w, r, stream.ID(), dialect)
 	c.cursor = cursor
+	defer c.uploading(r)()
 	defer h.watchClient(c)()
 	hand := newHandover(c, c.expect)
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -137,10 +139,6 @@ func (p *producer) awaitStream() {
 func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) *client {
 	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), drain: h.drain, metrics: h.app.metrics}
 	c.limitWrites(r, h.writeTimeout)
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// a backend may answer before it has read the whole prompt
-		_ = c.rc.EnableFullDuplex()
-	}
 	return c
 }
 

@@ -3,6 +3,7 @@ package llmstream
 import (
 	"bufio"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -46,22 +47,25 @@ type client struct {
 	// a producer's does that.
 	watch *timeouts.Watch
 
-	mu        sync.Mutex   // whoever holds it may write
-	encoder   emit.Encoder // nil before the first frame
-	w         http.ResponseWriter
-	rc        *http.ResponseController
-	header    http.Header // of the upstream's response; nil before it has come
-	status    int         // likewise
-	committed bool        // a status has been written
-	ended     bool        // the terminal frame has been written
-	slow      bool        // he was disconnected because he takes too little
-	aborts    bool        // after the terminal frame the connection must be aborted
-	left      bool        // he was sent away with a reconnect frame
-	mirror    *mirror     // of a stream that passes through as it is
-	replaying bool        // he has not been at the head of the log yet
-	failure   *provider.Error
-	err       error          // the first error of a write; nothing is written after it
-	event     provider.Event // scratch: an encoder takes a pointer
+	mu          sync.Mutex   // whoever holds it may write
+	encoder     emit.Encoder // nil before the first frame
+	w           http.ResponseWriter
+	rc          *http.ResponseController
+	header      http.Header // of the upstream's response; nil before it has come
+	status      int         // likewise
+	upload      io.Closer   // the request's body, where it may still come after the response has begun; nil where not
+	interleaved bool        // it does come so
+	committed   bool        // a status has been written
+	sealed      bool        // no heartbeat may commit it any more
+	ended       bool        // the terminal frame has been written
+	slow        bool        // he was disconnected because he takes too little
+	aborts      bool        // after the terminal frame the connection must be aborted
+	left        bool        // he was sent away with a reconnect frame
+	mirror      *mirror     // of a stream that passes through as it is
+	replaying   bool        // he has not been at the head of the log yet
+	failure     *provider.Error
+	err         error          // the first error of a write; nothing is written after it
+	event       provider.Event // scratch: an encoder takes a pointer
 }
 
 // frameBuffer is the size of the buffers in which frames are put together:
@@ -207,7 +211,7 @@ func (c *client) beat() {
 		return
 	}
 	defer c.mu.Unlock()
-	if c.ended || c.left || c.failure != nil || (c.mirror != nil && !c.mirror.betweenFrames()) {
+	if c.ended || c.left || c.failure != nil || (c.sealed && !c.committed) || (c.mirror != nil && !c.mirror.betweenFrames()) {
 		return
 	}
 	_ = c.writeLocked(func(bw *bufio.Writer) bool {
@@ -250,7 +254,35 @@ func (c *client) commit() {
 	}
 	c.encoder = newEncoder(c.dialect, emit.Options{ResponseID: c.id, IncludeUsage: c.wantUsage.Load()})
 	c.encoder.Header(h)
+	c.interleave()
 	c.w.WriteHeader(max(c.status, http.StatusOK))
+}
+
+// interleave lets a stream begin before the request body has been read: a
+// backend may answer before it has had the whole prompt. The caller holds mu.
+func (c *client) interleave() {
+	if c.upload != nil {
+		c.interleaved = c.rc.EnableFullDuplex() == nil
+	}
+}
+
+// uploading notes that the request body is read while the response is written,
+// and returns what ends a body that nobody has read to its end. net/http would
+// do so at a moment at which it takes the next request for a second reader of
+// this one, and panic.
+func (c *client) uploading(r *http.Request) (end func()) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 {
+		return func() {}
+	}
+	c.upload = r.Body
+	return func() {
+		c.mu.Lock()
+		interleaved := c.interleaved
+		c.mu.Unlock()
+		if interleaved {
+			_ = c.upload.Close()
+		}
+	}
 }
 
 // newEncoder returns the encoder of a dialect that a request was allowed.
@@ -262,9 +294,11 @@ func newEncoder(dialect string, o emit.Options) emit.Encoder {
 	return encoder
 }
 
-func (c *client) isCommitted() bool {
+// seal implements outlet.
+func (c *client) seal() (committed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.sealed = true
 	return c.committed
 }
 
@@ -299,6 +333,9 @@ func (c *client) pass(status int, header http.Header, stream bool) http.Response
 	}
 	c.committed = true
 	replaceHeader(c.w.Header(), header)
+	if stream {
+		c.interleave()
+	}
 	c.w.WriteHeader(status)
 	if stream {
 		c.mirror = newMirror(c, header.Get("Content-Type"))

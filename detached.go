@@ -65,8 +65,7 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanou
 		return errDiscarded // or expired between two looks, which is the same here
 	}
 	defer response.Leave()
-	stop := h.watchClient(c)
-	defer stop()
+	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
 	defer readers.add(c)()
 	c.replaying = true
@@ -81,8 +80,7 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanou
 		c.describe(response.Header())
 		return c.follow(r, h.pace)
 	case <-response.Discarded():
-		stop() // no heartbeat commits it from now on
-		if c.isCommitted() {
+		if c.seal() {
 			return c.giveUp()
 		}
 		return errDiscarded

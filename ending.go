@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -36,6 +37,20 @@ func refusedTerminal(status int, body []byte) provider.Event {
 		e.Upstream = errorObject(body)
 	}
 	return provider.Event{Kind: provider.Failed, Err: e}
+}
+
+// callFailed is the terminal event for an upstream call that has ended without
+// a stream, after a heartbeat has committed one.
+func callFailed(end outcome) *provider.Event {
+	if end.err == nil && !end.aborted {
+		return noStream
+	}
+	e := &provider.Error{Code: provider.CodeUpstreamError, Status: http.StatusBadGateway, Message: "the upstream call failed"}
+	if handlerErr, ok := errors.AsType[caddyhttp.HandlerError](end.err); ok && handlerErr.StatusCode >= http.StatusBadRequest {
+		e.Status = handlerErr.StatusCode
+		e.Message += ": " + http.StatusText(handlerErr.StatusCode)
+	}
+	return &provider.Event{Kind: provider.Failed, Err: e}
 }
 
 // undecodable is the terminal event of a stream whose content coding is broken.

@@ -24,6 +24,9 @@ type outlet interface {
 	// trailers. A body that is a stream is written under the write timeout. It
 	// returns nil where a heartbeat has committed another response already.
 	pass(status int, header http.Header, stream bool) http.ResponseWriter
+	// seal keeps heartbeats from committing a response from now on, and reports
+	// whether one has.
+	seal() (committed bool)
 	// deliver lets the client have what is new in the log, and tells the watch
 	// when the model's output has come. It returns that moment, as the watch
 	// counts.
@@ -117,6 +120,9 @@ func (h *handover) pass(status int, header http.Header, stream bool) http.Respon
 func (h *handover) deliver(watch *timeouts.Watch) (time.Duration, error) {
 	return watch.Output(), nil
 }
+
+// seal implements outlet.
+func (h *handover) seal() bool { return h.client.seal() }
 
 // borrowed is the body of a response that goes through as it is, written from
 // another goroutine than the client's.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -149,7 +150,12 @@ func (p *producer) newReader() {
 }
 
 // model returns the model as the provider names it, empty while unknown.
-func (p *producer) model() string { return p.reader.Model() }
+func (p *producer) model() string {
+	if p.reader == nil {
+		return ""
+	}
+	return p.reader.Model()
+}
 
 // Write implements http.ResponseWriter.
 func (p *producer) Write(b []byte) (int, error) {
@@ -286,9 +292,12 @@ func (p *producer) settle(end outcome) outcome {
 	}
 	switch p.phase {
 	case waiting, stopped:
-		if terminal == nil {
+		if terminal == nil && !p.out.seal() {
 			end.header = p.header
-			return end
+			return end // for Caddy's error routes
+		}
+		if terminal == nil {
+			terminal = p.failed(end)
 		}
 		p.append([]provider.Event{*terminal})
 	case passing, mirroring:
@@ -302,11 +311,14 @@ func (p *producer) settle(end outcome) outcome {
 			p.err = errClientGone // nobody is there to be told of an end
 			return end
 		}
-		if terminal == nil && end.err != nil && !p.begun {
+		if terminal == nil && end.err != nil && !p.begun && !p.out.seal() {
 			end.header = p.held
 			return end // for Caddy's error routes
 		}
-		p.close(terminal, end.err)
+		if terminal == nil && end.err != nil {
+			terminal = p.failed(end)
+		}
+		p.close(terminal)
 		if p.phase == passing {
 			return end
 		}
@@ -320,19 +332,23 @@ func (p *producer) settle(end outcome) outcome {
 	return outcome{}
 }
 
-// close ends a stream that has no terminal event yet: with the one given, with
-// the error of the next handler, or with what the decoder makes of the end of
-// the body.
-func (p *producer) close(terminal *provider.Event, err error) {
+// failed returns the terminal event for an upstream call that has failed, and
+// logs why: the client is told no more than the status.
+func (p *producer) failed(end outcome) *provider.Event {
+	if end.err != nil {
+		p.handler.logger.Warn("upstream call failed after the response had begun",
+			zap.String("response_id", p.id), zap.Error(end.err))
+	}
+	return callFailed(end)
+}
+
+// close ends a stream that has no terminal event yet: with the one given, or
+// with what the decoder makes of the end of the body.
+func (p *producer) close(terminal *provider.Event) {
 	if terminal != nil && terminal.Kind == provider.Failed &&
 		terminal.Err.Code == provider.CodeBetweenTokensTimeout && p.reader.Finished() {
 		p.append(p.reader.Finish()) // only the provider's own end is missing
 		return
-	}
-	if terminal == nil && err != nil {
-		terminal = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
-			Code: provider.CodeUpstreamError, Status: http.StatusBadGateway, Message: err.Error(),
-		}}
 	}
 	if terminal != nil {
 		p.append([]provider.Event{*terminal})
