@@ -61,6 +61,8 @@ func (m *MaxStreams) validate() error {
 		return errors.New("max_streams: a queue needs a number of streams to wait for")
 	case (m.Per == "") != (m.PerMax == 0), m.PerMax < 0:
 		return errors.New("max_streams: per needs a placeholder and a number of at least 1")
+	case m.Per != "" && !hasPlaceholder(m.Per):
+		return fmt.Errorf("per: must be a placeholder; all requests would have the key %q", m.Per)
 	case m.Max == 0 && m.Per == "":
 		return errors.New("max_streams: bounds nothing")
 	}

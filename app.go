@@ -158,7 +158,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := noArgs(d); err != nil {
 		return err
 	}
-	return unmarshalBlock(d, 0, map[string]func() error{
+	return newOptionBlock(d).unmarshal(0, map[string]func() error{
 		"max_clients": func() error { return unmarshalCount(d, &a.MaxClients) },
 		"max_memory":  func() error { return unmarshalSize(d, &a.MaxMemory) },
 		"model_label": func() error {

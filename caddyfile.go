@@ -2,6 +2,7 @@ package llmstream
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -104,27 +105,28 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := noArgs(d); err != nil {
 		return err
 	}
-	err := unmarshalBlock(d, 0, map[string]func() error{
+	b := newOptionBlock(d)
+	err := b.unmarshal(0, map[string]func() error{
 		"emit":        func() error { return unmarshalArg(d, &h.Emit) },
 		"include":     func() error { return h.unmarshalInclude(d) },
-		"max_streams": func() error { return h.unmarshalMaxStreams(d) },
-		"timeouts":    func() error { return h.unmarshalTimeouts(d) },
+		"max_streams": func() error { return h.unmarshalMaxStreams(b) },
+		"timeouts":    func() error { return h.unmarshalTimeouts(b) },
 		"heartbeat":   func() error { return unmarshalTimeout(d, &h.Heartbeat) },
 		"buffer":      func() error { return unmarshalCount(d, &h.Buffer) },
 		"slow_client": func() error { return unmarshalArg(d, &h.SlowClient) },
 		"max_event":   func() error { return unmarshalSize(d, &h.MaxEvent) },
-		"drain":       func() error { return h.unmarshalDrain(d) },
-		"resume":      func() error { return h.unmarshalResume(d) },
+		"drain":       func() error { return h.unmarshalDrain(b) },
+		"resume":      func() error { return h.unmarshalResume(b) },
 	})
 	if err != nil {
 		return err
 	}
-	return h.check(d)
+	return h.check(b)
 }
 
 // check refuses here what would be refused when the handler is set up: now the
 // error can tell where it stands.
-func (h *Handler) check(d *caddyfile.Dispenser) error {
+func (h *Handler) check(b optionBlock) error {
 	trial := *h
 	if h.Resume != nil {
 		resume := *h.Resume
@@ -132,7 +134,7 @@ func (h *Handler) check(d *caddyfile.Dispenser) error {
 	}
 	trial.applyDefaults()
 	if err := trial.Validate(); err != nil {
-		return d.Err(err.Error())
+		return b.refuse(err)
 	}
 	return nil
 }
@@ -145,7 +147,8 @@ func (h *Handler) unmarshalInclude(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
+func (h *Handler) unmarshalMaxStreams(b optionBlock) error {
+	d := b.Dispenser
 	m := new(MaxStreams)
 	args := d.RemainingArgs()
 	if len(args) == 2 {
@@ -155,12 +158,15 @@ func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
 		return d.Err("max_streams: takes a number or off, and before it perhaps a name")
 	}
 	if args[0] != "off" {
+		if _, err := strconv.Atoi(args[0]); err != nil {
+			return d.Errf("max_streams: takes a number or off, and before it perhaps a name, but %q is no number", args[0])
+		}
 		if err := parseCount(d, "max_streams", args[0], &m.Max); err != nil {
 			return err
 		}
 	}
 	h.MaxStreams = m
-	err := unmarshalBlock(d, 1, map[string]func() error{
+	err := b.unmarshal(1, map[string]func() error{
 		"queue": func() error {
 			var length, wait string
 			if !d.Args(&length, &wait) || d.NextArg() {
@@ -188,12 +194,13 @@ func (h *Handler) unmarshalMaxStreams(d *caddyfile.Dispenser) error {
 	return err
 }
 
-func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
+func (h *Handler) unmarshalTimeouts(b optionBlock) error {
+	d := b.Dispenser
 	if err := noArgs(d); err != nil {
 		return err
 	}
 	h.Timeouts = new(Timeouts)
-	return unmarshalBlock(d, 1, map[string]func() error{
+	return b.unmarshal(1, map[string]func() error{
 		"first_token":    func() error { return unmarshalTimeout(d, &h.Timeouts.FirstToken) },
 		"between_tokens": func() error { return unmarshalTimeout(d, &h.Timeouts.BetweenTokens) },
 		"total":          func() error { return unmarshalTimeout(d, &h.Timeouts.Total) },
@@ -201,13 +208,14 @@ func (h *Handler) unmarshalTimeouts(d *caddyfile.Dispenser) error {
 	})
 }
 
-func (h *Handler) unmarshalDrain(d *caddyfile.Dispenser) error {
+func (h *Handler) unmarshalDrain(b optionBlock) error {
+	d := b.Dispenser
 	if err := noArgs(d); err != nil {
 		return err
 	}
 	dr := new(Drain)
 	h.Drain = dr
-	return unmarshalBlock(d, 1, map[string]func() error{
+	return b.unmarshal(1, map[string]func() error{
 		"deadline":  func() error { return unmarshalDuration(d, &dr.Deadline) },
 		"spread":    func() error { return unmarshalDuration(d, &dr.Spread) },
 		"retry":     func() error { return unmarshalDuration(d, &dr.Retry) },
@@ -215,13 +223,14 @@ func (h *Handler) unmarshalDrain(d *caddyfile.Dispenser) error {
 	})
 }
 
-func (h *Handler) unmarshalResume(d *caddyfile.Dispenser) error {
+func (h *Handler) unmarshalResume(b optionBlock) error {
+	d := b.Dispenser
 	r := new(Resume)
 	if err := unmarshalArg(d, &r.Prefix); err != nil {
 		return err
 	}
 	h.Resume = r
-	return unmarshalBlock(d, 1, map[string]func() error{
+	return b.unmarshal(1, map[string]func() error{
 		"keep":     func() error { return unmarshalDuration(d, &r.Keep) },
 		"max_size": func() error { return unmarshalSize(d, &r.MaxSize) },
 		"grace":    func() error { return unmarshalDuration(d, &r.Grace) },

@@ -1,7 +1,10 @@
 package llmstream
 
 import (
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -9,24 +12,52 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// unmarshalBlock reads the options of a block, each at most once.
-func unmarshalBlock(d *caddyfile.Dispenser, nesting int, options map[string]func() error) error {
-	seen := make(map[string]bool)
-	for d.NextBlock(nesting) {
-		option := d.Val()
+// optionBlock reads the options of a directive and of the blocks in it, each at
+// most once in its block, and remembers where they stand.
+type optionBlock struct {
+	*caddyfile.Dispenser
+	places map[string]caddyfile.Token
+}
+
+func newOptionBlock(d *caddyfile.Dispenser) optionBlock {
+	return optionBlock{d, make(map[string]caddyfile.Token)}
+}
+
+// unmarshal reads the options of one block.
+func (b optionBlock) unmarshal(nesting int, options map[string]func() error) error {
+	seen, last := make(map[string]bool), ""
+	for b.NextBlock(nesting) {
+		option := b.Val()
 		unmarshal := options[option]
-		if unmarshal == nil {
-			return d.Errf("unknown option %q", option)
+		switch {
+		case option == "{" && last != "":
+			return b.Errf("%s: takes no block", last)
+		case unmarshal == nil:
+			return b.Errf("unknown option %q; must be one of %s", option,
+				strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+		case seen[option]:
+			return b.Errf("%s is given twice", option)
 		}
-		if seen[option] {
-			return d.Errf("%s is given twice", option)
-		}
-		seen[option] = true
+		seen[option], last = true, option
+		b.places[option] = b.Token()
 		if err := unmarshal(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// refuse returns an error that begins with the name of an option, with the
+// place where the option stands.
+func (b optionBlock) refuse(err error) error {
+	option, _, _ := strings.Cut(err.Error(), ":")
+	place, given := b.places[option]
+	if !given {
+		return b.Err(err.Error()) // it is the default that is wrong here
+	}
+	at := caddyfile.NewDispenser([]caddyfile.Token{place})
+	at.Next()
+	return at.Err(err.Error())
 }
 
 // unmarshalArg reads the one argument of an option.
@@ -36,6 +67,12 @@ func unmarshalArg(d *caddyfile.Dispenser, into *string) error {
 		return d.Errf("%s: takes one argument", option)
 	}
 	return nil
+}
+
+// hasPlaceholder reports whether a value depends on the request.
+func hasPlaceholder(value string) bool {
+	_, rest, opened := strings.Cut(value, "{")
+	return opened && strings.Contains(rest, "}")
 }
 
 // noArgs makes sure that a block has no arguments before it.

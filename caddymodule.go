@@ -180,7 +180,7 @@ func (h *Handler) Cleanup() error {
 
 // Validate makes sure that the configuration can work.
 func (h *Handler) Validate() error {
-	if !strings.Contains(h.Emit, "{") && !knownDialect(h.Emit) {
+	if !hasPlaceholder(h.Emit) && !knownDialect(h.Emit) {
 		return fmt.Errorf("emit: unknown dialect %q; must be one of %s", h.Emit, strings.Join(dialects, ", "))
 	}
 	for i, what := range h.Include {
@@ -232,7 +232,7 @@ func (h *Handler) validateSlowClient() error {
 			return errors.New("slow_client: coalesce needs a log that is kept; it can be used only with resume")
 		}
 	case slowDrop:
-		if h.Emit != "" && h.Emit != emit.DialectText && !strings.Contains(h.Emit, "{") {
+		if h.Emit != "" && h.Emit != emit.DialectText && !hasPlaceholder(h.Emit) {
 			return fmt.Errorf("slow_client: drop can not be used with emit %s, which has no way to tell of a gap", h.Emit)
 		}
 	case slowDisconnect:
@@ -325,7 +325,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 // dialect returns the dialect that the client of a request gets.
 func (h *Handler) dialect(r *http.Request) (string, *provider.Error) {
 	name := h.Emit
-	if strings.Contains(name, "{") {
+	if hasPlaceholder(name) {
 		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 		name = repl.ReplaceAll(name, "")
 	}

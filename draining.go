@@ -62,11 +62,11 @@ const graceMargin = time.Second
 func (d *Drain) validate() error {
 	for name, value := range map[string]caddy.Duration{"deadline": d.Deadline, "spread": d.Spread, "retry": d.Retry} {
 		if value < 0 {
-			return fmt.Errorf("drain: %s must be longer than 0, not %v", name, time.Duration(value))
+			return fmt.Errorf("%s: must be longer than 0, not %v", name, time.Duration(value))
 		}
 	}
 	if d.OnReload != "" && d.OnReload != onReloadReconnect && d.OnReload != onReloadOff {
-		return fmt.Errorf("drain: on_reload must be %s or %s, not %q", onReloadReconnect, onReloadOff, d.OnReload)
+		return fmt.Errorf("on_reload: must be %s or %s, not %q", onReloadReconnect, onReloadOff, d.OnReload)
 	}
 	return nil
 }

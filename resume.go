@@ -1,6 +1,7 @@
 package llmstream
 
 import (
+	"cmp"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -90,7 +91,7 @@ func (r *Resume) provision() {
 func (r *Resume) validate() error {
 	switch {
 	case !strings.HasPrefix(r.Prefix, "/"):
-		return fmt.Errorf("resume: the prefix must be an absolute path such as /llm, not %q", r.Prefix)
+		return fmt.Errorf("resume: the prefix must be an absolute path below the root, such as /llm, not %q", cmp.Or(r.Prefix, "/"))
 	case r.Keep < 0:
 		return fmt.Errorf("keep: must be longer than 0, not %v", time.Duration(r.Keep))
 	case r.Grace < 0:
@@ -99,6 +100,8 @@ func (r *Resume) validate() error {
 		return fmt.Errorf("max_size: must be at least 1 byte, not %d", r.MaxSize)
 	case r.MaxBody < 1:
 		return fmt.Errorf("max_body: must be at least 1 byte, not %d", r.MaxBody)
+	case r.Owner != "" && r.Owner != ownerAnyone && !hasPlaceholder(r.Owner):
+		return fmt.Errorf("owner: must be a placeholder or `anyone`; everybody would be %q", r.Owner)
 	case r.Channel != "" && r.Owner == "":
 		return errors.New("channel: needs an owner; say `owner anyone` where knowing the channel is enough")
 	}
