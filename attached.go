@@ -61,7 +61,8 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	defer readers.add(c)()
-	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, hand)
+	c.took = make(chan struct{}, 1)
+	p := h.newProducer(upstream{ctx, cancel}, r, w, dialect, stream, &tied{handover: hand, stream: stream, pace: h.pace, cut: cutOff(w)})
 	p.watch = h.newWatch(cancel, nil)
 	c.model = p.model
 	defer p.watch.StopAndWait()

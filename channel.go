@@ -91,7 +91,7 @@ func (f *channelFollower) encode(bw *bufio.Writer, item *fanout.Item) error {
 	case item.Events.Skipped > 0:
 		return fanout.ErrForgotten // never a silent gap
 	default:
-		merge := f.pace.slow(&item.Events)
+		merge := f.pace.lags(&item.Events)
 		for index, ev, ok := item.Events.Next(merge); ok; index, ev, ok = item.Events.Next(merge) {
 			f.encoder.Encode(bw, f.had(item, index), id, &ev)
 		}

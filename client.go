@@ -43,6 +43,11 @@ type client struct {
 	asked  bool            // the request asks for a stream
 	gone   <-chan struct{} // closed when the response turns out to be none
 
+	dismissed atomic.Bool // he is sent away because he takes too little
+
+	held bool          // the connection held the last write up; only for who writes
+	took chan struct{} // gets a value when the client has taken what there was; nil where nobody waits for it
+
 	// watch beats when the client has heard nothing for long. It is nil where
 	// a producer's does that.
 	watch *timeouts.Watch
@@ -58,7 +63,6 @@ type client struct {
 	committed   bool        // a status has been written
 	sealed      bool        // no heartbeat may commit it any more
 	ended       bool        // the terminal frame has been written
-	slow        bool        // he was disconnected because he takes too little
 	aborts      bool        // after the terminal frame the connection must be aborted
 	left        bool        // he was sent away with a reconnect frame
 	mirror      *mirror     // of a stream that passes through as it is
@@ -131,7 +135,7 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 		if c.err = bw.Flush(); c.err == nil {
 			c.err = c.rc.Flush()
 		}
-		if errors.Is(c.err, os.ErrDeadlineExceeded) {
+		if errors.Is(c.err, os.ErrDeadlineExceeded) && !c.dismissed.Load() {
 			c.metrics.slowClients.WithLabelValues("write_timeout").Inc()
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func TestDropInADialectWithoutGaps(t *testing.T) {
 	for name, options := range map[string]string{"without resume": "", "with resume": "resume /llm {\nmax_size 64MiB\n}"} {
 		t.Run(name, func(t *testing.T) {
-			g := newGush(bulkEvents)
+			g := newGush(4 * bulkEvents) // more than fits between here and the client
 			c, _ := serve(t, "emit {http.request.header.X-Emit}\nslow_client drop\n"+options, g.ServeHTTP)
 			slow := stall(t, c, post(`{}`, "X-Emit", "plain"))
 			_ = g.finished(t)

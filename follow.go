@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -70,6 +71,10 @@ func (c *client) follow(r *http.Request, p pace) error {
 		if err := c.catchUp(p); err != nil {
 			panic(http.ErrAbortHandler)
 		}
+		select {
+		case c.took <- struct{}{}:
+		default:
+		}
 		if c.ended || c.left || c.failure != nil {
 			return c.conclude(outcome{})
 		}
@@ -104,8 +109,13 @@ const (
 // maxLag is how many bytes of text a client may lag, or one event.
 const maxLag = 256 << 10
 
-// slow reports whether a client who has once had everything lags too far.
-func (p pace) slow(batch *fanout.Batch) bool {
+// patience is how long a write may take before it is the connection that holds
+// the client up. One that lags for another reason (a backend says much at once,
+// this machine is busy) loses nothing by it.
+const patience = 50 * time.Millisecond
+
+// lags reports whether a client who has once had everything lags too far.
+func (p pace) lags(batch *fanout.Batch) bool {
 	return batch.Behind > p.events || (batch.BehindBytes > maxLag && batch.Behind > 1)
 }
 
@@ -127,21 +137,25 @@ func (p pace) policyOf(dialect string) string {
 func (c *client) catchUp(p pace) error {
 	p.policy = p.policyOf(c.dialect)
 	batch := c.cursor.Read()
-	slow := !c.replaying && p.slow(&batch)
+	lags := !c.replaying && p.lags(&batch)
+	lost := batch.Skipped > 0
 	switch {
-	case batch.Skipped > 0 && p.policy != slowDrop:
-		return fanout.ErrForgotten // never a silent gap
-	case batch.Len() == 0:
+	case batch.Len() == 0 && !lost:
 		return nil
-	case batch.Skipped > 0 || slow && p.policy == slowDrop:
+	case p.policy == slowDrop && (lost || lags && c.held):
 		return c.skip(&batch)
-	case slow && p.policy == slowDisconnect:
+	case p.policy == slowDisconnect && (lost || lags && c.held):
 		return c.disconnect(p)
+	case lost:
+		return fanout.ErrForgotten // never a silent gap
 	}
-	if slow {
+	merge := lags && p.policy == slowCoalesce
+	if merge {
 		c.metrics.slowClients.WithLabelValues("coalesced").Inc()
 	}
-	err := c.send(&batch, c.replaying || slow)
+	begin := time.Now()
+	err := c.send(&batch, c.replaying || merge)
+	c.held = time.Since(begin) > patience
 	c.replaying = c.replaying && c.cursor.Lag() > p.events
 	return err
 }
@@ -166,12 +180,18 @@ func (c *client) skip(batch *fanout.Batch) error {
 // disconnect sends a slow client away, with a reconnect frame where he can
 // come back.
 func (c *client) disconnect(p pace) error {
-	c.slow = true
-	c.metrics.slowClients.WithLabelValues("disconnected").Inc()
+	c.dismiss()
 	if !p.resumable || !c.reconnect(reasonSlowClient) {
 		return errSlowClient
 	}
 	return c.err
+}
+
+// dismiss notes that the client is sent away because it is slow.
+func (c *client) dismiss() {
+	if !c.dismissed.Swap(true) {
+		c.metrics.slowClients.WithLabelValues("disconnected").Inc()
+	}
 }
 
 // giveUp ends a client whose response turned out to be none.

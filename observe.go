@@ -61,7 +61,7 @@ func (c *client) fate(r *http.Request, upstream context.Context) outcomeName {
 	switch {
 	case errors.Is(context.Cause(upstream), errDraining):
 		return outcomeDrained
-	case c.slow || errors.Is(c.err, os.ErrDeadlineExceeded):
+	case c.dismissed.Load() || errors.Is(c.err, os.ErrDeadlineExceeded):
 		return outcomeSlowClient
 	case c.err != nil, r.Context().Err() != nil && !c.ended:
 		return outcomeClientGone
