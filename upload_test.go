@@ -1,6 +1,7 @@
 package llmstream_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -28,9 +29,9 @@ func TestUnreadBodies(t *testing.T) {
 			t.Run(way+"/"+name, func(t *testing.T) {
 				c := rig.Start(t, "ADDR {\nllm_stream {\n"+options+"}\n"+next+"\n}")
 				dials := 0
-				transport := &http.Transport{Dial: func(network, addr string) (net.Conn, error) {
+				transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 					dials++
-					return net.Dial(network, addr)
+					return new(net.Dialer).DialContext(ctx, network, addr)
 				}}
 				defer transport.CloseIdleConnections()
 				for range 3 {
