@@ -67,7 +67,8 @@ type Handler struct {
 
 	// How many events a client may lag behind the model (and at most 256 KiB,
 	// or one event) before it counts as slow. A client that replays what came
-	// earlier does not lag. Default: 64.
+	// earlier does not lag, and for drop and disconnect one is slow only if its
+	// connection has held a write up for 50 ms. Default: 64.
 	Buffer int `json:"buffer,omitempty"`
 
 	// What is done about a slow client. `block` reads the upstream no further
