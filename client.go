@@ -42,6 +42,9 @@ type client struct {
 	member *drain.Member   // of those who are drained together
 	asked  bool            // the request asks for a stream
 	gone   <-chan struct{} // closed when the response turns out to be none
+	why    func() *provider.Event
+
+	multiplexed bool // he may have other streams on his connection
 
 	dismissed atomic.Bool // he is sent away because he takes too little
 
@@ -66,6 +69,8 @@ type client struct {
 	aborts      bool        // after the terminal frame the connection must be aborted
 	left        bool        // he was sent away with a reconnect frame
 	mirror      *mirror     // of a stream that passes through as it is
+	passes      bool        // the response goes through as it came; nothing of the log does
+	mute        bool        // and nothing of ours between
 	replaying   bool        // he has not been at the head of the log yet
 	failure     *provider.Error
 	err         error          // the first error of a write; nothing is written after it
@@ -215,7 +220,9 @@ func (c *client) beat() {
 		return
 	}
 	defer c.mu.Unlock()
-	if c.ended || c.left || c.failure != nil || (c.sealed && !c.committed) || (c.mirror != nil && !c.mirror.betweenFrames()) {
+	switch {
+	case c.ended, c.left, c.mute, c.failure != nil, c.sealed && !c.committed,
+		c.mirror != nil && !c.mirror.betweenFrames():
 		return
 	}
 	_ = c.writeLocked(func(bw *bufio.Writer) bool {
@@ -232,11 +239,15 @@ func (c *client) refusable(ev *provider.Event) bool {
 	case ev.Kind == provider.Failed:
 		c.failure = ev.Err
 	case ev.Kind == provider.Done && ev.Result.Finish == provider.FinishCancelled:
-		c.failure = &provider.Error{
-			Code: provider.CodeCancelled, Status: statusClientClosedRequest, Message: "the response was cancelled",
-		}
+		c.failure = errCancelledEarly
 	}
 	return c.failure != nil
+}
+
+// errCancelledEarly is the answer to a request whose response was cancelled before
+// it had begun.
+var errCancelledEarly = &provider.Error{
+	Code: provider.CodeCancelled, Status: statusClientClosedRequest, Message: "the response was cancelled",
 }
 
 // statusClientClosedRequest is the status that nginx gave this meaning and
@@ -329,13 +340,13 @@ func (c *client) describe(added http.Header) {
 }
 
 // pass implements outlet.
-func (c *client) pass(status int, header http.Header, stream bool) http.ResponseWriter {
+func (c *client) pass(to phase, status int, header http.Header, stream bool) http.ResponseWriter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.committed {
 		return nil
 	}
-	c.committed = true
+	c.committed, c.passes, c.mute = true, true, to == passing
 	replaceHeader(c.w.Header(), header)
 	if stream {
 		c.interleave()

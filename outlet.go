@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -21,9 +22,11 @@ type outlet interface {
 	expect(status int, header http.Header)
 	// pass sends status and header of a response that goes through as it is,
 	// and returns where its body goes to. Fields that are set there later are
-	// trailers. A body that is a stream is written under the write timeout. It
-	// returns nil where a heartbeat has committed another response already.
-	pass(status int, header http.Header, stream bool) http.ResponseWriter
+	// trailers. A body that is a stream is written under the write timeout, and
+	// one that is not just passing may have heartbeats between its frames. It
+	// returns nil where a heartbeat has committed another response already, or
+	// the client has left a stream that others read.
+	pass(to phase, status int, header http.Header, stream bool) http.ResponseWriter
 	// seal keeps heartbeats from committing a response from now on, and reports
 	// whether one has.
 	seal() (committed bool)
@@ -107,11 +110,11 @@ func (h *handover) inform(int, http.Header) {}
 func (h *handover) expect(status int, header http.Header) { h.describe(status, header) }
 
 // pass implements outlet.
-func (h *handover) pass(status int, header http.Header, stream bool) http.ResponseWriter {
+func (h *handover) pass(to phase, status int, header http.Header, stream bool) http.ResponseWriter {
 	b := &borrowed{handover: h, header: make(http.Header)}
-	b.err = h.borrow(func(http.ResponseWriter) { b.body = h.client.pass(status, header, stream) })
-	if b.err == nil && b.body == nil {
-		return nil
+	b.err = h.borrow(func(http.ResponseWriter) { b.body = h.client.pass(to, status, header, stream) })
+	if b.err == nil && b.body == nil || b.err != nil && h.client.asked {
+		return nil // the others who read the response have to be told
 	}
 	return b
 }
@@ -121,8 +124,24 @@ func (h *handover) deliver(watch *timeouts.Watch) (time.Duration, error) {
 	return watch.Output(), nil
 }
 
-// seal implements outlet.
-func (h *handover) seal() bool { return h.client.seal() }
+// seal implements outlet. Where the client has left a stream that others read,
+// those are committed.
+func (h *handover) seal() bool {
+	if h.isGone() {
+		return h.client.asked
+	}
+	return h.client.seal()
+}
+
+// isGone reports whether the client has left.
+func (h *handover) isGone() bool {
+	select {
+	case <-h.gone:
+		return true
+	default:
+		return false
+	}
+}
 
 // tied is the handover of a producer that ends with its only client. A client
 // that keeps up is waited for, so that it misses nothing of what comes at once;
@@ -216,13 +235,13 @@ func (b *borrowed) finish() {
 
 // addedFields returns the fields of a response to one client that came from the
 // upstream, and not from handlers before us, which have set own: other clients
-// are to have those too. Cookies are for the one who asked.
+// are to have those too, but for what concerns the one who asked.
 func addedFields(header, own http.Header) http.Header {
 	added := make(http.Header)
 	for field, values := range header {
 		had := own[field]
 		switch {
-		case field == "Set-Cookie" || slices.Equal(values, had):
+		case isPersonal(field) || slices.Equal(values, had):
 		case len(values) > len(had) && slices.Equal(values[:len(had)], had):
 			added[field] = values[len(had):]
 		default:
@@ -232,15 +251,27 @@ func addedFields(header, own http.Header) http.Header {
 	return added
 }
 
+// isPersonal reports whether a field is for the client who asked: a cookie, a
+// challenge, what his origin may do, how long he may keep the answer.
+func isPersonal(field string) bool {
+	switch field {
+	case "Set-Cookie", "Www-Authenticate", "Clear-Site-Data", "Expires", "Age", "Etag", "Surrogate-Control", "Cdn-Cache-Control":
+		return true
+	}
+	return strings.HasPrefix(field, "Access-Control-") || strings.HasPrefix(field, "Proxy-")
+}
+
 // mergedHeader returns what a client gets who has own fields, of a response
-// with the fields that addedFields gave.
+// with the fields that addedFields gave. His own are what counts for him.
 func mergedHeader(own, added http.Header) http.Header {
 	merged := maps.Clone(own)
 	for field, values := range added {
-		if field == "Vary" {
-			values = slices.Concat(own[field], values)
+		switch {
+		case field == "Vary":
+			merged[field] = slices.Concat(own[field], values)
+		case len(own[field]) == 0:
+			merged[field] = values
 		}
-		merged[field] = values
 	}
 	return merged
 }

@@ -31,7 +31,7 @@ const geminiStream = ":streamGenerateContent"
 // passOn sends the header as it is and gives the next handler the one that
 // takes its trailers.
 func (p *producer) passOn(to phase, status int, header http.Header) {
-	p.phase = to
+	p.phase, p.status = to, status
 	if to == passing {
 		p.watch.TotalOnly()
 	} else {
@@ -40,9 +40,9 @@ func (p *producer) passOn(to phase, status int, header http.Header) {
 			p.watch.EnableHeartbeat()
 		}
 	}
-	p.body = p.out.pass(status, header, p.reader != nil)
+	p.body = p.out.pass(to, status, header, p.reader != nil)
 	if p.body == nil {
-		p.phase, p.status = refused, status
+		p.phase = refused
 		return
 	}
 	p.header = p.body.Header()
