@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -140,8 +141,13 @@ func (p *producer) awaitStream() {
 func (h *Handler) newClient(w http.ResponseWriter, r *http.Request, id, dialect string) *client {
 	c := &client{id: id, dialect: dialect, w: w, rc: http.NewResponseController(w), drain: h.drain, metrics: h.app.metrics}
 	c.limitWrites(r, h.writeTimeout)
+	c.multiplexed = r.ProtoMajor > 1
 	return c
 }
+
+// farewell is how long an aborted stream on HTTP/2 or HTTP/3 stays open after
+// its last frame: clients forget what they have not read when it is reset.
+const farewell = 20 * time.Millisecond
 
 // conclude ends a client's request after its response: with a status where it
 // has failed before anything was sent, with an aborted connection where the
@@ -153,6 +159,9 @@ func (c *client) conclude(end outcome) error {
 		return nil
 	}
 	if end.aborted || c.aborts {
+		if c.multiplexed {
+			time.Sleep(farewell)
+		}
 		panic(http.ErrAbortHandler)
 	}
 	c.adopt(end.header)

@@ -156,11 +156,14 @@ func TestMaxClients(t *testing.T) {
 	equal(t, "a follower", get("/llm/streams/"+id).do(t, c).StatusCode, 200)
 	third, leave := leavable(t, c, post(``, "Last-Event-ID", id+":0"))
 	equal(t, "one who resumes", third.StatusCode, 200)
-	for name, q := range attempts(id) {
-		resp := q.do(t, c)
+	for _, name := range []string{"follow", "resume", "POST"} {
+		resp := attempts(id)[name].do(t, c)
 		equal(t, name+": Retry-After", resp.Header.Get("Retry-After"), "1")
 		refused(t, name, resp, 503, "too_many_clients")
 	}
+	// who does not stay is served, and may make room
+	equal(t, "a snapshot", attempts(id)["snapshot"].do(t, c).StatusCode, 200)
+	refused(t, "cancelling what there is not", attempts(id)["key"].do(t, c), 404, "unknown_response")
 	refused(t, "a new one", post(`{}`).do(t, c), 503, "too_many_clients")
 
 	// an EventSource takes every status but 200 for final
@@ -177,11 +180,8 @@ func TestMaxClients(t *testing.T) {
 	equal(t, "what can not generate", other.do(t, c).StatusCode, 200)
 
 	leave()
-	for deadline := time.Now().Add(5 * time.Second); get("/llm/streams/"+id, "Accept", "application/json").do(t, c).StatusCode != 200; {
-		if time.Now().After(deadline) {
-			t.Fatal("who has left still counts")
-		}
-	}
+	eventually(t, "who has left counts no longer", func() bool { return get("/llm/streams/"+id).do(t, c).StatusCode == 200 })
+	equal(t, "cancelling", attempts(id)["cancel"].do(t, c).StatusCode, 200)
 	equal(t, "upstream calls", backend.Calls.Load(), 2) // the models and the first
 }
 

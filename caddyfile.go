@@ -39,6 +39,9 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if handler.Resume == nil {
 		return h.NewRoute(matcher, handler), nil
 	}
+	if matcher != nil {
+		handler.Resume.Place = string(h.JSON(matcher))
+	}
 	return h.NewRoute(nil, &caddyhttp.Subroute{Routes: caddyhttp.RouteList{
 		moduleRoute(controlMatcher(h, handler.Resume.Prefix), "llm_stream_control", handler.control()),
 		moduleRoute(matcher, "llm_stream", handler),

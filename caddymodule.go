@@ -281,15 +281,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return h.admitted(w, r, func() error { return h.serve(w, r, next) })
 }
 
-// admitted serves a client, where there are not too many already.
+// admitted serves a client who stays, where there are not too many already.
 func (h *Handler) admitted(w http.ResponseWriter, r *http.Request, serve func() error) error {
+	return h.undrained(w, r, func() error {
+		if !h.app.enter() {
+			return refuseWith(w, r, emit.DialectText, errTooManyClients)
+		}
+		defer h.app.leave()
+		return serve()
+	})
+}
+
+// undrained serves a request unless the process goes down, and lets that wait
+// for it.
+func (h *Handler) undrained(w http.ResponseWriter, r *http.Request, serve func() error) error {
 	if h.drain.Reason() == drain.Exit {
 		return refuseWith(w, r, emit.DialectText, h.drain.turnAway())
 	}
-	if !h.app.enter() {
-		return refuseWith(w, r, emit.DialectText, errTooManyClients)
-	}
-	defer h.app.leave()
 	defer h.drain.open(w, r)()
 	return serve()
 }
@@ -308,7 +316,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		}
 	}
 	if dialect != emit.DialectPassthrough && isOwnEventID(r) {
-		refuse(w, dialect, refusal(fanout.ErrExpired), "")
+		gone := fanout.ErrExpired
+		if h.Resume != nil {
+			gone = fanout.ErrUnknown // to nobody nothing belongs
+		}
+		refuse(w, dialect, refusal(gone), "")
 		return nil
 	}
 	h.admission.prepareToWait(r)

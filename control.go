@@ -85,7 +85,11 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !known || len(path) == len(r.URL.Path) {
 		return next.ServeHTTP(w, r)
 	}
-	return c.handler.admitted(w, r, func() error {
+	admit := c.handler.admitted
+	if kind == "cancel" || r.Method == http.MethodDelete || kind == "streams" && acceptsJSON(r) {
+		admit = c.handler.undrained // it does not stay, and may make room
+	}
+	return admit(w, r, func() error {
 		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 		as, ok := c.Resume.access(repl)
 		if !ok {

@@ -69,25 +69,29 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, response *fanou
 	defer h.joinResponse(c, response).Leave()
 	defer readers.add(c)()
 	c.replaying = true
-	var away <-chan struct{}
+	var away, admitted <-chan struct{}
 	if said := askedOf(body); wantsStream(r, said.stream) {
 		c.wantUsage.Store(said.usage)
-		c.watch.EnableHeartbeat()
-		away = c.member.Away()
+		away, admitted = c.member.Away(), response.Admitted()
 	}
-	select {
-	case <-c.cursor.Changed():
-		c.describe(response.Header())
-		return c.follow(r, h.pace)
-	case <-response.Discarded():
-		if c.seal() {
-			return c.giveUp()
+	for {
+		select {
+		case <-admitted: // until then he may have to make the call himself
+			c.watch.EnableHeartbeat()
+			admitted = nil
+		case <-c.cursor.Changed():
+			c.describe(response.Header())
+			return c.follow(r, h.pace)
+		case <-response.Discarded():
+			if c.seal() {
+				return c.giveUp()
+			}
+			return errDiscarded
+		case <-away:
+			return c.sendAway()
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
 		}
-		return errDiscarded
-	case <-away:
-		return c.sendAway()
-	case <-r.Context().Done():
-		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -100,17 +104,23 @@ type upstreamCall struct {
 
 // drop takes a call back that is not made.
 func (call upstreamCall) drop(cause error) {
-	call.response.Discard()
+	call.response.Discard(notMade(cause))
 	call.cancel(cause)
 }
 
 // hold takes what a running response needs, whatever becomes of the
 // configuration: a place, and the state in which it is found. The caller must
-// release both.
-func (h *Handler) hold(r *http.Request) (release func(), err error) {
+// release both. A call that is cancelled waits no longer.
+func (h *Handler) hold(r *http.Request, call upstreamCall) (release func(), err error) {
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	leave, err := h.admission.enter(r.Context(), repl)
-	if err != nil {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(call.ctx, cancel)()
+	leave, err := h.admission.enter(ctx, repl)
+	switch {
+	case err != nil && errors.Is(context.Cause(call.ctx), fanout.ErrCancelled):
+		return nil, errCancelledEarly
+	case err != nil:
 		return nil, err
 	}
 	if _, err := acquireShared(); err != nil {
@@ -127,7 +137,7 @@ func (h *Handler) hold(r *http.Request) (release func(), err error) {
 // has asked for it be the first to follow.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, call upstreamCall) error {
 	response := call.response
-	release, err := h.hold(r)
+	release, err := h.hold(r, call)
 	if err != nil {
 		call.drop(err)
 		return refuseWith(w, r, response.Dialect, err)
@@ -138,6 +148,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		call.drop(err)
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
+	response.Admit()
 	defer response.Leave()
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
@@ -175,9 +186,13 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		defer release()
 		defer p.watch.StopAndWait()
 		end := p.produce(next, up)
+		if end.err != nil && hand.isGone() {
+			p.handler.logger.Warn("upstream call failed when its client had left",
+				zap.String("response_id", p.id), zap.Error(end.err))
+		}
 		p.report("")
 		if p.phase != finished {
-			response.Discard()
+			response.Discard(p.discardedFor(end))
 		}
 		response.Cancel(nil) // a kept response has no use for its call any more
 		hand.outcome <- end
@@ -214,16 +229,20 @@ func (c *client) attend(r *http.Request, hand *handover, p pace) error {
 	if c.asked { // else nobody knows whether there will be a stream to come back to
 		away = c.member.Away()
 	}
+	changed := c.cursor.Changed()
 	for {
 		select {
 		case call := <-hand.calls:
 			call(c.w)
+			if c.passes {
+				away, changed = nil, nil // there is nothing to come back to, nor to be told in a frame
+			}
 		case end := <-hand.outcome:
-			if c.cursor.Lag() == 0 {
+			if c.passes || c.cursor.Lag() == 0 {
 				return c.conclude(end)
 			}
 			return c.follow(r, p)
-		case <-c.cursor.Changed():
+		case <-changed:
 			return c.follow(r, p)
 		case <-away:
 			return c.sendAway()

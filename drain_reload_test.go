@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -236,6 +237,7 @@ func TestReloadWithoutSuccessor(t *testing.T) {
 		"another site":  "http://" + rig.FreeAddr(t) + " {\nllm_stream {\nresume /llm\n}\nreverse_proxy BACKEND\n}",
 		"other prefix":  "ADDR {\nllm_stream {\nresume /other {\nowner anyone\nchannel {http.request.header.X-Chat-Id}\n}\n}\nreverse_proxy BACKEND\n}",
 		"nothing there": "ADDR {\nrespond gone 410\n}",
+		"other matcher": "ADDR {\nllm_stream /v2/* {\nresume /llm {\nowner anyone\nchannel {http.request.header.X-Chat-Id}\n}\n}\nreverse_proxy BACKEND\n}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			ticks := make(chan struct{})
@@ -272,6 +274,30 @@ func TestReloadWithoutSuccessor(t *testing.T) {
 			equal(t, "upstream calls", backend.Calls.Load(), 1)
 		})
 	}
+}
+
+// Where one of two sites that look alike loses the directive, nobody is sent
+// away who might not find his response again.
+func TestReloadOfOneOfTwoSites(t *testing.T) {
+	ticks := make(chan struct{})
+	backend := rig.NewBackend(t, ticking(10, ticks, nil))
+	site := keptSite(backend, "retry 2s")
+	_, port, _ := net.SplitHostPort(rig.FreeAddr(t))
+	here, there := "http://127.0.0.1:"+port+" {", "http://a.test:"+port+" {"
+	other := strings.Replace(site, "ADDR {", there, 1)
+	c := rig.Start(t, strings.Replace(site, "ADDR {", here, 1)+"\n"+other)
+	c.Addr = "127.0.0.1:" + port
+	go func() { ticks <- struct{}{} }()
+	resp := post(`{"stream":true}`).do(t, c)
+	c.Load(here + "\nreverse_proxy " + backend.Addr + "\n}\n" + other)
+	go func() {
+		for range 9 {
+			ticks <- struct{}{}
+		}
+	}()
+	got := merged(t, frames(t, rig.NewFrameReader(resp.Body), -1))
+	equal(t, "done", got.Done != nil, true)
+	equal(t, "text", got.Text, wantText(10))
 }
 
 // checkReason checks that a client was sent away for a reason.

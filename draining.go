@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -95,10 +96,12 @@ type drainer struct {
 	reload   bool // clients are sent away when the configuration is replaced
 
 	// who takes the clients over at a reload: see succeeds
-	generation uint64
-	listen     []string
-	prefix     string // of the control endpoints; empty for a handler of requests
-	resumes    bool
+	generation  uint64
+	listen      []string
+	prefix      string // of the control endpoints; empty for a handler of requests
+	place       string
+	resumes     bool
+	superseding sync.Once // decides what becomes of the clients
 
 	superseded atomic.Bool // its configuration is no longer the running one
 }
@@ -117,9 +120,11 @@ func newDrainer(ctx caddy.Context, app *App, d *Drain) *drainer {
 	}
 	switch module := ctx.Module().(type) {
 	case *Handler:
-		dr.resumes = module.Resume != nil
+		if dr.resumes = module.Resume != nil; dr.resumes {
+			dr.place = module.Resume.Place
+		}
 	case *Control:
-		dr.resumes, dr.prefix = true, module.Resume.Prefix
+		dr.resumes, dr.prefix, dr.place = true, module.Resume.Prefix, module.Resume.Place
 	}
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		dr.listen = server.Listen
@@ -132,23 +137,33 @@ func newDrainer(ctx caddy.Context, app *App, d *Drain) *drainer {
 
 // begin drains as the situation demands.
 func (dr *drainer) begin() {
-	switch {
-	case caddy.Exiting():
+	if caddy.Exiting() {
 		everyone.exit(dr.app.exitLimit())
-	case dr.reload && everyone.hasSuccessor(dr):
-		dr.Reload(drain.OnReload)
-	case dr.reload:
-		// Who reads a response may do so to its end. A channel has none, and
-		// who follows it has to learn that it is no longer there.
-		dr.Reload(drain.Always)
+		return
 	}
+	dr.superseding.Do(func() {
+		switch {
+		case !dr.reload:
+		case everyone.haveSuccessors(dr):
+			dr.Reload(drain.OnReload)
+		default:
+			// Who reads a response may do so to its end. A channel has none, and
+			// who follows it has to learn that it is no longer there.
+			dr.Reload(drain.Always)
+		}
+	})
 }
 
-// succeeds reports whether the clients of another handler find their responses
-// here when they come back.
+// succeeds reports whether the clients of another handler may find their
+// responses here when they come back.
 func (dr *drainer) succeeds(other *drainer) bool {
-	return dr.generation > other.generation && dr.app != other.app && !dr.superseded.Load() &&
-		dr.resumes && dr.prefix == other.prefix &&
+	return dr.generation > other.generation && dr.app != other.app && !dr.superseded.Load() && dr.resembles(other)
+}
+
+// resembles reports whether requests are told apart from those of another
+// handler by nothing that is known here.
+func (dr *drainer) resembles(other *drainer) bool {
+	return dr.resumes && dr.prefix == other.prefix && dr.place == other.place &&
 		slices.ContainsFunc(other.listen, func(addr string) bool { return slices.Contains(dr.listen, addr) })
 }
 

@@ -53,6 +53,27 @@ func callFailed(end outcome) *provider.Event {
 	return &provider.Event{Kind: provider.Failed, Err: e}
 }
 
+// discardedFor returns the terminal event for those who read a response that was
+// passed on to the client who asked for it: with a status, or as an error of
+// the next handlers.
+func (p *producer) discardedFor(end outcome) *provider.Event {
+	if p.phase == passing && p.status >= http.StatusBadRequest {
+		ev := refusedTerminal(p.status, nil)
+		return &ev
+	}
+	return callFailed(end)
+}
+
+// notMade returns the terminal event for those who wait for a call that is not
+// made.
+func notMade(cause error) *provider.Event {
+	e := &provider.Error{Code: provider.CodeCancelled, Status: statusClientClosedRequest, Message: "the request was withdrawn"}
+	if away, ok := errors.AsType[*turnedAwayError](cause); ok {
+		e = away.answer
+	}
+	return &provider.Event{Kind: provider.Failed, Err: e}
+}
+
 // undecodable is the terminal event of a stream whose content coding is broken.
 func undecodable(err error) provider.Event {
 	return provider.Event{Kind: provider.Failed, Err: &provider.Error{

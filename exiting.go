@@ -48,17 +48,22 @@ func (d *drainers) add(dr *drainer) {
 	}
 }
 
-// hasSuccessor reports whether the clients of a handler can go on at another,
-// of a configuration that has taken over.
-func (d *drainers) hasSuccessor(dr *drainer) bool {
+// haveSuccessors reports whether the clients of a handler can go on at another,
+// of a configuration that has taken over. Of handlers that resemble one another
+// none is known to be gone as long as there are as many as before.
+func (d *drainers) haveSuccessors(dr *drainer) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	before, after := 0, 0
 	for other := range d.set {
-		if other.succeeds(dr) {
-			return true
+		switch {
+		case other.succeeds(dr):
+			after++
+		case other.app == dr.app && other.resembles(dr):
+			before++
 		}
 	}
-	return false
+	return after > 0 && after >= before
 }
 
 // exit drains everything, because the process exits. No deadline is later than

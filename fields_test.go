@@ -15,12 +15,15 @@ func TestFollowersHaveTheirOwnFields(t *testing.T) {
 	ticks := make(chan struct{})
 	backend := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Upstream"] = []string{"a", "b", "c"}
+		w.Header().Set("Access-Control-Allow-Credentials", "true") // for the origin of the one who asked
+		w.Header().Set("X-Site", "the upstream's")
 		ticking(2, ticks, nil)(w, r)
 	})
 	c := rig.Start(t, `ADDR {
 		header {
 			Set-Cookie "session={http.request.header.X-User}"
 			Access-Control-Allow-Origin {http.request.header.Origin}
+			X-Site "of {http.request.header.X-User}"
 		}
 		header >X-Upstream ^(.*)$ "<$1>"
 		header {
@@ -44,5 +47,8 @@ func TestFollowersHaveTheirOwnFields(t *testing.T) {
 		h := maps.Clone(resp.Header)
 		equal(t, who, fmt.Sprint(h["Set-Cookie"], h["Access-Control-Allow-Origin"], h["X-Upstream"]),
 			fmt.Sprintf("[session=%[1]s] [https://%[1]s] [<a> <b> <c> <%[1]s>]", who))
+		if who != "ann" {
+			equal(t, who, fmt.Sprint(h["X-Site"], h["Access-Control-Allow-Credentials"]), "[of "+who+"] []")
+		}
 	}
 }

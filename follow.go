@@ -38,6 +38,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, response *fanou
 	logFollowed(r, response, c)
 	if c.cursor.Ended() {
 		h.resumeResult(errAtEnd)
+		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -60,7 +61,7 @@ func (h *Handler) newFollower(w http.ResponseWriter, r *http.Request, response *
 		return nil, err
 	}
 	c := h.newClient(w, r, response.ID(), response.Dialect)
-	c.cursor, c.model, c.gone = cursor, response.Model, response.Discarded()
+	c.cursor, c.model, c.gone, c.why = cursor, response.Model, response.Discarded(), response.Why
 	c.describe(response.Header())
 	return c, nil
 }
@@ -198,7 +199,7 @@ func (c *client) dismiss() {
 func (c *client) giveUp() error {
 	err := c.write(func(bw *bufio.Writer) bool {
 		c.commit()
-		c.event, c.ended = *noStream, true
+		c.event, c.ended = *c.why(), true
 		c.aborts = emit.Aborts(c.encoder, &c.event)
 		c.encoder.Encode(bw, c.cursor.Index()+1, &c.event)
 		return true
@@ -219,9 +220,9 @@ func (c *client) reconnect(reason string) bool {
 	if c.dialect != emit.DialectText {
 		return false
 	}
-	c.left = true
 	c.metrics.reconnects.WithLabelValues(reason).Inc()
 	_ = c.write(func(bw *bufio.Writer) bool {
+		c.left = true
 		c.commit()
 		if text, ok := c.encoder.(*emit.Text); ok {
 			text.Reconnect(bw, c.cursor.Index(), c.drain.Retry(), reason)

@@ -35,7 +35,7 @@ type producer struct {
 
 	header   http.Header // what the next handler sees and sets
 	phase    phase
-	status   int                 // of a response that is held back
+	status   int                 // of the upstream's response
 	held     http.Header         // likewise
 	inflater *inflater           // nil where the body is not compressed
 	body     http.ResponseWriter // where a response goes that passes through

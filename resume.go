@@ -55,6 +55,11 @@ type Resume struct {
 	// The largest request body, in bytes; it is read whole before the upstream
 	// is called. A larger one is answered with 413. Default: 32 MiB.
 	MaxBody int64 `json:"max_body,omitempty"`
+
+	// What tells this route from others with the same prefix, so that a reload
+	// sends clients away only where they find it again. The Caddyfile adapter
+	// sets it to the matcher.
+	Place string `json:"place,omitempty"`
 }
 
 // The defaults of Resume.

@@ -379,10 +379,10 @@ func TestADiscardedResponseEndsOnItsChannel(t *testing.T) {
 		l := c.listen(true, "")
 		a := c.start("a")
 		l.want("a started")
-		a.Discard()
+		a.Discard(failed)
 		l.want("a failed")
 		b := c.start("b")
-		b.Discard() // nobody has looked in between
+		b.Discard(failed) // nobody has looked in between
 		l.want("b started", "b failed")
 		for _, r := range []*fanout.Response{a, b} {
 			wantFind(t, c.Registry, r, fanout.ErrUnknown)

@@ -66,15 +66,15 @@ func (c *churn) end(r *fanout.Response) {
 	case 0:
 		r.End(failed)
 	case 1:
-		r.Discard()
+		r.Discard(failed)
 	case 2:
 		r.Cancel(fanout.ErrCancelled)
 	case 3:
-		r.Discard()
+		r.Discard(failed)
 		r.End(done)
 	case 4:
 		r.End(failed)
-		r.Discard()
+		r.Discard(failed)
 	case 5: // its readers leave it alone
 		c.readers = removeAll(c.readers, r)
 	default:
@@ -211,7 +211,7 @@ func (h *hammer) produce(rng *rand.Rand, n int) {
 		}
 	}
 	if n == 13 {
-		r.Discard()
+		r.Discard(failed)
 	}
 	r.End(done)
 	reader.Wait()

@@ -247,8 +247,8 @@ func TestADiscardedResponseIsUnknown(t *testing.T) {
 		if isReady(r.Discarded()) {
 			t.Fatal("discarded at the beginning")
 		}
-		r.Discard()
-		r.Discard()
+		r.Discard(failed)
+		r.Discard(failed)
 		if !isReady(r.Discarded()) {
 			t.Fatal("who waits for it does not learn it")
 		}
@@ -288,7 +288,7 @@ func TestDestructForgetsButLetsReadersGoOn(t *testing.T) {
 		s.Channel = "chat"
 		discarded := begin(t, reg, s)
 		discarded.Publish()
-		discarded.Discard()
+		discarded.Discard(failed)
 
 		if err := reg.Destruct(); err != nil {
 			t.Fatal(err)

@@ -106,7 +106,7 @@ func TestAnOverdueResponseCanBeEvicted(t *testing.T) {
 		r.Leave()
 		after(keep / 2)
 		wantFind(t, reg, r, fanout.ErrUnknown)
-		big.Discard()
+		big.Discard(failed)
 		wantNothing(t, reg)
 	})
 }
@@ -133,7 +133,7 @@ func TestTheTotalIsThatOfAllLogs(t *testing.T) {
 		if got := reg.Holdings().Total; got != sum {
 			t.Fatalf("%d responses have %d bytes, the total is %d", len(all), sum, got)
 		}
-		all[0].Discard()
+		all[0].Discard(failed)
 		add(t, all[0], "too late")
 		all = all[1:]
 	}
@@ -156,7 +156,7 @@ func keptBytes(tb testing.TB, responses int) int {
 	}
 	after := heap()
 	for _, r := range all {
-		r.Discard()
+		r.Discard(failed)
 	}
 	return (after - before) / responses
 }

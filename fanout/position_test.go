@@ -154,7 +154,7 @@ func TestAListenerAtTheLastMomentCounts(t *testing.T) {
 		l := &listener{t: t, sub: late, names: c.names}
 		l.want("b started")
 		late.Close()
-		b.Discard()
+		b.Discard(failed)
 		after(2 * keep)
 		wantNothing(t, c.Registry)
 	})
@@ -219,6 +219,6 @@ func TestAPositionIsThatOfTheMoment(t *testing.T) {
 		b := c.start("b")
 		l.want("b started")
 		l.sub.Close()
-		b.Discard()
+		b.Discard(failed)
 	})
 }

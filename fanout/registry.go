@@ -77,7 +77,7 @@ func (reg *Registry) Begin(id string, spec Spec) (r *Response, found bool, err e
 	}
 	r = &Response{
 		Stream: NewStream(id, spec.MaxSize), Spec: spec, Started: time.Now(),
-		registry: reg, discarded: make(chan struct{}),
+		registry: reg, discarded: make(chan struct{}), admitted: make(chan struct{}),
 	}
 	reg.responses[id] = r
 	if call.Key != "" {

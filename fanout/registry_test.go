@@ -131,8 +131,8 @@ func TestACallIsFreedByAFailureBeforeOutput(t *testing.T) {
 		"failed with output":       {true, func(r *fanout.Response) { r.End(failed) }, false},
 		"done without output":      {false, func(r *fanout.Response) { r.End(done) }, false},
 		"cancelled without output": {false, func(r *fanout.Response) { r.End(cancelled) }, false},
-		"discarded":                {false, func(r *fanout.Response) { r.Discard() }, true},
-		"failed, then discarded":   {true, func(r *fanout.Response) { r.End(failed); r.Discard() }, true},
+		"discarded":                {false, func(r *fanout.Response) { r.Discard(failed) }, true},
+		"failed, then discarded":   {true, func(r *fanout.Response) { r.End(failed); r.Discard(failed) }, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestACallIsFreedByAFailureBeforeOutput(t *testing.T) {
 			}
 			// whatever becomes of the first, it must not take the second's key
 			r.End(failed)
-			r.Discard()
+			r.Discard(failed)
 			if test.freed {
 				if again, found, _ := reg.Begin(fanout.NewID(), keyed("k", "POST /", "other")); !found || again != second {
 					t.Fatal("the second call lost its key")
@@ -189,7 +189,7 @@ func TestFindKeyFindsWhatRunsAndWhatIsKept(t *testing.T) {
 	if got := reg.FindKey(""); len(got) != 0 {
 		t.Fatalf("%d responses have no key, and all are found by it", len(got))
 	}
-	b.Discard()
+	b.Discard(failed)
 	if got := reg.FindKey("k"); len(got) != 1 || got[0] != a {
 		t.Fatalf("found %d after one was discarded", len(got))
 	}
@@ -207,7 +207,7 @@ func TestLenCountsWhatRunsAndWhatIsKept(t *testing.T) {
 	want(2, 0)
 	a.End(done)
 	want(1, 1)
-	b.Discard()
+	b.Discard(failed)
 	want(0, 1)
 	if err := reg.Destruct(); err != nil {
 		t.Fatal(err)

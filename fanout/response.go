@@ -29,12 +29,15 @@ type Response struct {
 
 	registry  *Registry
 	discarded chan struct{}
+	admitted  chan struct{}
 
 	// guarded by registry.mu
 
 	channel  *channel // nil before it is announced, and where it has none
 	readers  int
-	overdue  bool        // its time is over, but somebody reads
+	overdue  bool // its time is over, but somebody reads
+	lonely   bool // its call was cancelled because nobody read it
+	why      *provider.Event
 	timer    *time.Timer // runs out grace, keep, or the memory of an expired one
 	stage    stage
 	position *list.Element // in registry.ended
@@ -111,7 +114,7 @@ func (r *Response) End(terminal *provider.Event) bool {
 	if r.stage != running {
 		return true
 	}
-	if terminal.Kind == provider.Failed && r.outputs() == 0 {
+	if (terminal.Kind == provider.Failed || r.lonely) && r.outputs() == 0 {
 		reg.freeCall(r) // the same request may be tried again
 	}
 	reg.keep(r, terminal)
@@ -141,31 +144,40 @@ func (r *Response) Publish() {
 	}
 }
 
+// Admit tells that the call of the response is made, and no longer waits.
+func (r *Response) Admit() { close(r.admitted) }
+
+// Admitted returns a channel that is closed when the call is made.
+func (r *Response) Admitted() <-chan struct{} { return r.admitted }
+
 // Discard takes back a response that turned out to be none: its id is unknown,
 // its request may be made again, and a channel where it was announced hears
 // that it has failed. Its log does not end by that: who waits for it learns it
-// from Discarded.
-func (r *Response) Discard() {
+// from Discarded, and from Why the terminal event that he may be told.
+func (r *Response) Discard(why *provider.Event) {
 	reg := r.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if r.isDiscarded() {
 		return
 	}
+	r.why = why
 	close(r.discarded)
 	reg.unlist(r)
 	switch {
 	case r.channel == nil:
 		reg.remove(r)
 	case r.stage == running:
-		reg.keep(r, noResponse)
+		reg.keep(r, why)
 	}
 }
 
-// noResponse is the end of a response that was discarded.
-var noResponse = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
-	Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway, Message: "the answer is not a stream",
-}}
+// Why returns the terminal event with which the response was discarded.
+func (r *Response) Why() *provider.Event {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	return r.why
+}
 
 // Discarded returns a channel that is closed when the response is discarded.
 // Who was given it for a call of his own may make the call again.
@@ -251,6 +263,7 @@ func (r *Response) rearm(d time.Duration) {
 		if r.timer == timer { // else it was disarmed while this waited for the lock
 			r.timer = nil
 			abandoned = r.due()
+			r.lonely = abandoned
 		}
 		r.registry.mu.Unlock()
 		if abandoned {
