@@ -26,8 +26,7 @@ func (h *Handler) serveAttached(w http.ResponseWriter, r *http.Request, next cad
 	}
 	c := h.newClient(w, r, stream.ID(), dialect)
 	c.cursor = cursor
-	defer c.uploading(r)()
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := withCancelCause(r.Context())
 	defer cancel(nil)
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	defer readers.add(c)()
@@ -56,10 +55,9 @@ func (h *Handler) serveTied(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	c := h.newClient(w, r, stream.ID(), dialect)
 	c.cursor = cursor
-	defer c.uploading(r)()
 	defer h.watchClient(c)()
 	hand := newHandover(c, c.expect)
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := withCancelCause(r.Context())
 	defer h.join(c, drain.Never, func() { cancel(errDraining) }).Leave()
 	defer readers.add(c)()
 	c.took = make(chan struct{}, 1)
@@ -103,7 +101,11 @@ func (h *Handler) observe(p *producer, c *client, r *http.Request, channel strin
 // conclude ends the record of a response that is bound to its client.
 func (p *producer) conclude(c *client, r *http.Request) {
 	p.record.clientBytes.Store(c.sent.Load())
-	p.report(c.fate(r, p.ctx))
+	fate := c.fate(r, p.ctx)
+	if p.phase == passing || p.phase == mirroring && p.terminal != nil && p.err == nil {
+		fate = "" // it is no stream, or he has had all of it
+	}
+	p.report(fate)
 	p.record.trace(r.Context())
 }
 
@@ -175,6 +177,10 @@ func (h *Handler) upstreamRequest(ctx context.Context, r *http.Request, c *clien
 	up := r.WithContext(ctx)
 	up.Header = maps.Clone(r.Header)
 	up.Header["Accept-Encoding"] = []string{"identity"}
+	if r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
+		c.upload = &upload{ReadCloser: r.Body}
+		r.Body = c.upload
+	}
 	early := wantsStream(r, unsaid) && !hasSuffix(originalPath(r), streamsUnlessTold)
 	if early {
 		asks()

@@ -55,26 +55,25 @@ type client struct {
 	// a producer's does that.
 	watch *timeouts.Watch
 
-	mu          sync.Mutex   // whoever holds it may write
-	encoder     emit.Encoder // nil before the first frame
-	w           http.ResponseWriter
-	rc          *http.ResponseController
-	header      http.Header // of the upstream's response; nil before it has come
-	status      int         // likewise
-	upload      io.Closer   // the request's body, where it may still come after the response has begun; nil where not
-	interleaved bool        // it does come so
-	committed   bool        // a status has been written
-	sealed      bool        // no heartbeat may commit it any more
-	ended       bool        // the terminal frame has been written
-	aborts      bool        // after the terminal frame the connection must be aborted
-	left        bool        // he was sent away with a reconnect frame
-	mirror      *mirror     // of a stream that passes through as it is
-	passes      bool        // the response goes through as it came; nothing of the log does
-	mute        bool        // and nothing of ours between
-	replaying   bool        // he has not been at the head of the log yet
-	failure     *provider.Error
-	err         error          // the first error of a write; nothing is written after it
-	event       provider.Event // scratch: an encoder takes a pointer
+	mu        sync.Mutex   // whoever holds it may write
+	encoder   emit.Encoder // nil before the first frame
+	w         http.ResponseWriter
+	rc        *http.ResponseController
+	header    http.Header // of the upstream's response; nil before it has come
+	status    int         // likewise
+	upload    *upload     // the request's body, where it may still come after the response has begun; nil where not
+	committed bool        // a status has been written
+	sealed    bool        // no heartbeat may commit it any more
+	ended     bool        // the terminal frame has been written
+	aborts    bool        // after the terminal frame the connection must be aborted
+	left      bool        // he was sent away with a reconnect frame
+	mirror    *mirror     // of a stream that passes through as it is
+	passes    bool        // the response goes through as it came; nothing of the log does
+	mute      bool        // and nothing of ours between
+	replaying bool        // he has not been at the head of the log yet
+	failure   *provider.Error
+	err       error          // the first error of a write; nothing is written after it
+	event     provider.Event // scratch: an encoder takes a pointer
 }
 
 // frameBuffer is the size of the buffers in which frames are put together:
@@ -137,17 +136,27 @@ func (c *client) writeLocked(f func(bw *bufio.Writer) bool) error {
 		if c.cursor != nil {
 			c.position.Store(int64(c.cursor.Index()))
 		}
-		if c.err = bw.Flush(); c.err == nil {
-			c.err = c.rc.Flush()
+		err := bw.Flush()
+		if err == nil {
+			err = c.rc.Flush()
 		}
-		if errors.Is(c.err, os.ErrDeadlineExceeded) && !c.dismissed.Load() {
-			c.metrics.slowClients.WithLabelValues("write_timeout").Inc()
-		}
+		c.fail(err)
 	}
 	c.disarmWrite()
 	bw.Reset(nil)
 	frameWriters.Put(bw)
 	return c.err
+}
+
+// fail keeps the first error of a write. The caller holds mu.
+func (c *client) fail(err error) {
+	if err == nil || c.err != nil {
+		return
+	}
+	c.err = err
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.dismissed.Load() {
+		c.metrics.slowClients.WithLabelValues("write_timeout").Inc()
+	}
 }
 
 // limitWrites makes the write timeout count for a client. Caddy sets a deadline
@@ -274,30 +283,29 @@ func (c *client) commit() {
 }
 
 // interleave lets a stream begin before the request body has been read: a
-// backend may answer before it has had the whole prompt. The caller holds mu.
+// backend may answer before it has had the whole prompt. No further request is
+// taken from such a connection, for net/http would have to read the body to its
+// end first, whenever that may be. The caller holds mu.
 func (c *client) interleave() {
-	if c.upload != nil {
-		c.interleaved = c.rc.EnableFullDuplex() == nil
+	if c.upload != nil && !c.upload.ended.Load() {
+		c.w.Header().Set("Connection", "close")
+		_ = c.rc.EnableFullDuplex()
 	}
 }
 
-// uploading notes that the request body is read while the response is written,
-// and returns what ends a body that nobody has read to its end. net/http would
-// do so at a moment at which it takes the next request for a second reader of
-// this one, and panic.
-func (c *client) uploading(r *http.Request) (end func()) {
-	if r.ProtoMajor != 1 || r.ContentLength == 0 {
-		return func() {}
+// upload is a request body of HTTP/1.1.
+type upload struct {
+	io.ReadCloser
+	ended atomic.Bool // it was read to its end
+}
+
+// Read implements io.Reader.
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		u.ended.Store(true)
 	}
-	c.upload = r.Body
-	return func() {
-		c.mu.Lock()
-		interleaved := c.interleaved
-		c.mu.Unlock()
-		if interleaved {
-			_ = c.upload.Close()
-		}
-	}
+	return n, err
 }
 
 // newEncoder returns the encoder of a dialect that a request was allowed.

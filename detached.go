@@ -36,7 +36,7 @@ func (h *Handler) serveResumable(w http.ResponseWriter, r *http.Request, next ca
 		MaxSize: int(h.Resume.MaxSize),
 	}
 	for {
-		ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+		ctx, cancel := withCancelCause(context.WithoutCancel(r.Context()))
 		spec.Cancel = cancel
 		response, found, err := h.app.shared.registry.Begin(fanout.NewID(), spec)
 		switch {
@@ -158,13 +158,6 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	own := p.header.Clone()
 	p.watch = h.newWatch(call.cancel, nil)
 	said := askedOf(call.body)
-	c.wantUsage.Store(said.usage)
-	if wantsStream(r, said.stream) {
-		response.Publish() // as early as can be: other devices wait for it
-		p.awaitStream()
-		c.watch.EnableHeartbeat()
-		c.asked = true
-	}
 	h.observe(p, c, r, response.Channel, func(cause error) {
 		response.End(cancelled)
 		response.Cancel(cause)
@@ -174,6 +167,13 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		p.record.clientBytes.Store(c.sent.Load())
 		p.record.trace(r.Context())
 	}()
+	c.wantUsage.Store(said.usage)
+	if wantsStream(r, said.stream) {
+		response.Publish() // as early as can be: other devices wait for it
+		p.awaitStream()
+		c.watch.EnableHeartbeat()
+		c.asked = true
+	}
 	up, forget := detach(call.ctx, r, p, call.body)
 	hand.describe = func(status int, header http.Header) {
 		forget()

@@ -106,6 +106,25 @@ var noStream = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
 	Message: "the upstream did not answer with a stream",
 }}
 
+// cancelError is the cause with which an upstream call is cancelled. For what makes
+// the call it is a cancellation as when the client leaves: reverse_proxy neither
+// tries again nor takes the upstream for down.
+type cancelError struct{ error }
+
+// Unwrap returns what errors.Is and errors.As find.
+func (e cancelError) Unwrap() []error { return []error{e.error, context.Canceled} }
+
+// withCancelCause is like context.WithCancelCause for an upstream call.
+func withCancelCause(parent context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	return ctx, func(cause error) {
+		if cause != nil {
+			cause = cancelError{cause}
+		}
+		cancel(cause)
+	}
+}
+
 // causeTerminal returns the terminal event that goes with the cause for which
 // we have cancelled an upstream call; nil where we have not.
 func causeTerminal(ctx context.Context) *provider.Event {

@@ -28,7 +28,7 @@ func (m *mirror) Write(p []byte) (int, error) {
 	defer m.client.mu.Unlock()
 	m.client.armWrite()
 	n, err := m.ResponseWriter.Write(p)
-	m.client.err = err
+	m.client.fail(err)
 	m.client.disarmWrite()
 	m.client.count(n)
 	m.tail = append(m.tail, p[max(0, n-4):n]...)
@@ -41,9 +41,10 @@ func (m *mirror) FlushError() error {
 	m.client.mu.Lock()
 	defer m.client.mu.Unlock()
 	m.client.armWrite()
-	m.client.err = m.client.rc.Flush()
+	err := m.client.rc.Flush()
+	m.client.fail(err)
 	m.client.disarmWrite()
-	return m.client.err
+	return err
 }
 
 // betweenFrames reports whether a comment may stand here: at the beginning, or

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -52,7 +53,8 @@ func (p *producer) passOn(to phase, status int, header http.Header) {
 // in an error frame, in bytes.
 const maxRefusal = 64 << 10
 
-// mirror passes a piece of the body on while the decoder looks at it.
+// mirror passes a piece of the body on while the decoder looks at it, for as long
+// as it understands what comes.
 func (p *producer) mirror(b []byte) (int, error) {
 	p.record.upstreamBytes.Add(int64(len(b)))
 	outputs := 0
@@ -68,10 +70,26 @@ func (p *producer) mirror(b []byte) (int, error) {
 		p.listen()
 		p.record.output(outputs, p.watch.Output())
 	}
+	switch {
+	case p.reader.State() == provider.Opaque, p.terminal != nil && isOurFailure(p.terminal):
+		p.terminal, p.phase = nil, passing // nothing is known of it from now on
+		p.watch.TotalOnly()
+	case p.terminal != nil && p.linger == nil:
+		p.watch.TotalOnly() // what still comes is no output
+		p.linger = time.AfterFunc(lingerTime, func() { p.cancel(errLingered) })
+	}
 	p.watch.Block()
 	defer p.watch.Unblock()
 	defer p.watch.Wrote()
-	return p.body.Write(b)
+	var n int
+	n, p.err = p.body.Write(b)
+	return n, p.err
+}
+
+// isOurFailure reports whether a response has ended because we can not read it.
+func isOurFailure(terminal *provider.Event) bool {
+	return terminal.Kind == provider.Failed &&
+		(terminal.Err.Code == provider.CodeEventTooLarge || terminal.Err.Code == provider.CodeInvalidUpstream)
 }
 
 // passHeld sends what was held back of a stream that nobody knows, and lets
@@ -92,28 +110,43 @@ func (p *producer) passHeld() error {
 	return http.NewResponseController(p.body).Flush()
 }
 
-// truncated reports whether a mirrored stream is one that we know and has
-// ended without a terminal event.
-func (p *producer) truncated() bool {
-	if p.phase != mirroring {
-		return false
+// endMirror finds out how a mirrored stream has ended that has no terminal event:
+// by a cause of ours, or cut off.
+func (p *producer) endMirror(cause *provider.Event, end outcome) {
+	if p.phase != mirroring || p.terminal != nil || p.err != nil {
+		return
+	}
+	if p.terminal = cause; cause != nil {
+		return
+	}
+	if end.aborted && p.ctx.Err() != nil {
+		return // the client has left
 	}
 	for _, ev := range p.reader.Close() {
 		if ev.Kind.IsTerminal() {
 			p.terminal = &ev
 		}
 	}
-	return p.terminal != nil && p.terminal.Kind == provider.Failed &&
+}
+
+// truncated reports whether a mirrored stream is one that we know and has
+// ended without a terminal event.
+func (p *producer) truncated() bool {
+	return p.phase == mirroring && p.terminal != nil && p.terminal.Kind == provider.Failed &&
 		p.terminal.Err.Code == provider.CodeUpstreamTruncated
 }
 
 // FlushError is what an http.ResponseController calls. Frames are flushed when
 // they are written.
 func (p *producer) FlushError() error {
-	if p.phase == passing || p.phase == mirroring {
-		return http.NewResponseController(p.body).Flush()
+	if p.phase != passing && p.phase != mirroring {
+		return nil
 	}
-	return nil
+	err := http.NewResponseController(p.body).Flush()
+	if p.err == nil && p.phase == mirroring {
+		p.err = err
+	}
+	return err
 }
 
 // ReadFrom implements io.ReaderFrom, so that what only passes through can

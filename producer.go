@@ -38,6 +38,7 @@ type producer struct {
 	status   int                 // of the upstream's response
 	held     http.Header         // likewise
 	inflater *inflater           // nil where the body is not compressed
+	broken   bool                // and can not be decoded
 	body     http.ResponseWriter // where a response goes that passes through
 	reader   *provider.Reader
 	begun    bool            // there has been output
@@ -165,8 +166,11 @@ func (p *producer) Write(b []byte) (int, error) {
 	if p.inflater == nil {
 		return p.take(b)
 	}
-	if err := p.inflater.write(b); err != nil && p.phase == reading {
-		p.append([]provider.Event{undecodable(err)})
+	if err := p.inflater.write(b); err != nil {
+		p.broken = true
+		if p.phase == reading {
+			p.append([]provider.Event{undecodable(err)})
+		}
 	}
 	if p.err != nil {
 		return 0, p.err
@@ -287,8 +291,8 @@ func (p *producer) end(terminal *provider.Event) {
 // the client must not take the end for a good one.
 func (p *producer) settle(end outcome) outcome {
 	terminal := causeTerminal(p.ctx)
-	if p.inflater != nil {
-		_ = p.inflater.close() // a body that is cut has no terminal event either
+	if p.inflater != nil && p.inflater.close() != nil {
+		p.broken = true // where it is decoded, it has no terminal event either
 	}
 	switch p.phase {
 	case waiting, stopped:
@@ -301,7 +305,11 @@ func (p *producer) settle(end outcome) outcome {
 		}
 		p.append([]provider.Event{*terminal})
 	case passing, mirroring:
-		end.aborted = end.aborted || terminal != nil || p.truncated()
+		p.endMirror(terminal, end)
+		if errors.Is(context.Cause(p.ctx), errLingered) {
+			end = outcome{} // the client has had all of it
+		}
+		end.aborted = end.aborted || p.broken || terminal != nil || p.truncated()
 		if b, ok := p.body.(*borrowed); ok {
 			b.finish()
 		}

@@ -32,7 +32,8 @@ func (r *Reader) detect(p []byte) {
 // detectLine looks at a line, or a part of one, that is already held.
 func (r *Reader) detectLine(line []byte) {
 	if r.split == nil {
-		r.framing = framingOf(r.hold.buf, r.opts.ContentType)
+		start, first := r.hold.opening()
+		r.framing = framingOf(start, first, r.opts.ContentType)
 		switch r.framing {
 		case framingUnknown:
 			return

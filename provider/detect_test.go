@@ -306,3 +306,16 @@ func TestCommentThatIsDroppedStaysAComment(t *testing.T) {
 		}
 	}
 }
+
+// Whatever number of blank lines comes first costs a look at each: this test
+// would take an hour if all were looked at with every line.
+func TestBlankLinesBeforeTheFirstEvent(t *testing.T) {
+	t.Parallel()
+	for _, start := range []string{"", "\uFEFF"} {
+		r := provider.NewReader(provider.Options{ContentType: "text/event-stream", MaxEvent: 8 << 20})
+		body := start + strings.Repeat("\r\n", 2<<20) + benchChunk + "data: [DONE]\n\n"
+		if events := readAll(t, r, []byte(body), func(int) int { return 4 << 10 }); len(events) != 2 || r.Format() != "openai-chat" {
+			t.Errorf("%d events of %q", len(events), r.Format())
+		}
+	}
+}

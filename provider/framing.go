@@ -44,10 +44,13 @@ var byteOrderMark = []byte("\uFEFF")
 var sseFields = []string{":", "data:", "event:", "id:", "retry:", "error:"}
 
 // framingOf tells the framing of a response by its first bytes, which outrank
-// its content type; unknown where it takes more of them.
-func framingOf(start []byte, contentType string) framing {
+// its content type; unknown where it takes more of them. first says that
+// nothing was skipped before them.
+func framingOf(start []byte, first bool, contentType string) framing {
 	if len(start) > 0 && start[0] <= 1 { // no text, but maybe a frame of less than 32 MiB
 		switch {
+		case !first:
+			return framingOther
 		case len(start) < sse.FramePrelude:
 			return framingUnknown
 		case sse.IsFrame(start):
@@ -55,8 +58,6 @@ func framingOf(start []byte, contentType string) framing {
 		}
 		return framingOther
 	}
-	start = bytes.TrimPrefix(start, byteOrderMark)
-	start = bytes.TrimLeft(start, " \t\r\n")
 	if bytes.HasPrefix(byteOrderMark, start) { // also where it is empty
 		return framingUnknown
 	}

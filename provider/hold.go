@@ -11,6 +11,7 @@ import "bytes"
 // events notices.
 type hold struct {
 	buf     []byte
+	blank   int // bytes at the beginning that are white space, or a byte order mark
 	content int // bytes in finished lines that are no comments
 	idle    int // the other finished lines and their terminators
 	line    int // bytes in the open line
@@ -50,6 +51,21 @@ func (h *hold) add(p []byte, limit int) {
 	}
 }
 
+// opening returns what the body begins with, and whether nothing was skipped to
+// get there. Blank lines are looked at once, however many there are.
+func (h *hold) opening() (start []byte, first bool) {
+	if h.blank == 0 && bytes.HasPrefix(h.buf, byteOrderMark) {
+		h.blank = len(byteOrderMark)
+	}
+	for h.blank < len(h.buf) && bytes.IndexByte(blanks, h.buf[h.blank]) >= 0 {
+		h.blank++
+	}
+	return h.buf[h.blank:], h.blank == 0
+}
+
+// blanks are what may stand before a body.
+var blanks = []byte(" \t\r\n")
+
 // size returns how many bytes count.
 func (h *hold) size() int {
 	if h.isBinary {
@@ -86,7 +102,7 @@ func (h *hold) dropIdle() {
 		}
 	}
 	h.buf = kept
-	h.idle = 0
+	h.idle, h.blank = 0, 0
 }
 
 // cutLine returns the first line of b, which is not empty, with the terminator

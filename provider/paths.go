@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"net/http"
 	"strings"
 )
 
@@ -57,7 +58,7 @@ func NamesLLM(path string) bool { return formatOfPath(path) != "" }
 // IsCandidate reports whether a response may be a token stream at all, so that
 // a Reader must look at it. contentType is the response's, path the request's.
 func IsCandidate(contentType, path string, status int) bool {
-	if status < 200 || status > 299 {
+	if status < 200 || status > 299 || status == http.StatusNoContent || status == http.StatusResetContent {
 		return false
 	}
 	switch mediaType(contentType) {
