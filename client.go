@@ -3,7 +3,6 @@ package llmstream
 import (
 	"bufio"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -222,25 +221,6 @@ func (c *client) introduce() {
 	}
 }
 
-// beat writes a heartbeat. Where somebody is writing, there is no silence to
-// be broken.
-func (c *client) beat() {
-	if !c.mu.TryLock() {
-		return
-	}
-	defer c.mu.Unlock()
-	switch {
-	case c.ended, c.left, c.mute, c.failure != nil, c.sealed && !c.committed,
-		c.mirror != nil && !c.mirror.betweenFrames():
-		return
-	}
-	_ = c.writeLocked(func(bw *bufio.Writer) bool {
-		c.commit() // for a mirror it does nothing: its header is sent
-		emit.Heartbeat(bw)
-		return true
-	})
-}
-
 // refusable reports whether an event ends the response in a way that is told
 // by a status, and takes it as the failure.
 func (c *client) refusable(ev *provider.Event) bool {
@@ -282,32 +262,6 @@ func (c *client) commit() {
 	c.w.WriteHeader(max(c.status, http.StatusOK))
 }
 
-// interleave lets a stream begin before the request body has been read: a
-// backend may answer before it has had the whole prompt. No further request is
-// taken from such a connection, for net/http would have to read the body to its
-// end first, whenever that may be. The caller holds mu.
-func (c *client) interleave() {
-	if c.upload != nil && !c.upload.ended.Load() {
-		c.w.Header().Set("Connection", "close")
-		_ = c.rc.EnableFullDuplex()
-	}
-}
-
-// upload is a request body of HTTP/1.1.
-type upload struct {
-	io.ReadCloser
-	ended atomic.Bool // it was read to its end
-}
-
-// Read implements io.Reader.
-func (u *upload) Read(p []byte) (int, error) {
-	n, err := u.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		u.ended.Store(true)
-	}
-	return n, err
-}
-
 // newEncoder returns the encoder of a dialect that a request was allowed.
 func newEncoder(dialect string, o emit.Options) emit.Encoder {
 	encoder, err := emit.New(dialect, o)
@@ -315,14 +269,6 @@ func newEncoder(dialect string, o emit.Options) emit.Encoder {
 		return emit.NewText("") // a channel, whose frames are encoded elsewhere
 	}
 	return encoder
-}
-
-// seal implements outlet.
-func (c *client) seal() (committed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sealed = true
-	return c.committed
 }
 
 // open commits the response before its first frame.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -275,4 +276,17 @@ func TestReloadStorm(t *testing.T) {
 		after.heap -= uint64(len(c.Logs()))
 		return after.goroutines <= before.goroutines+10 && after.files <= before.files+5 && after.heap <= before.heap+runtimeKeeps
 	})
+}
+
+// openFiles counts the open file descriptors, where the system tells.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }

@@ -1,0 +1,59 @@
+package llmstream
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// addedFields returns the fields of a response to one client that came from the
+// upstream, and not from handlers before us, which have set own: other clients
+// are to have those too, but for what concerns the one who asked.
+func addedFields(header, own http.Header) http.Header {
+	added := make(http.Header)
+	for field, values := range header {
+		had := own[field]
+		switch {
+		case isPersonal(field) || slices.Equal(values, had):
+		case len(values) > len(had) && slices.Equal(values[:len(had)], had):
+			added[field] = values[len(had):]
+		default:
+			added[field] = values
+		}
+	}
+	return added
+}
+
+// isPersonal reports whether a field is for the client who asked: a cookie, a
+// challenge, what his origin may do, how long he may keep the answer.
+func isPersonal(field string) bool {
+	switch field {
+	case "Set-Cookie", "Www-Authenticate", "Clear-Site-Data", "Expires", "Age", "Etag", "Surrogate-Control", "Cdn-Cache-Control":
+		return true
+	}
+	return strings.HasPrefix(field, "Access-Control-") || strings.HasPrefix(field, "Proxy-")
+}
+
+// mergedHeader returns what a client gets who has own fields, of a response
+// with the fields that addedFields gave. His own are what counts for him.
+func mergedHeader(own, added http.Header) http.Header {
+	merged := maps.Clone(own)
+	for field, values := range added {
+		switch {
+		case field == "Vary":
+			merged[field] = slices.Concat(own[field], values)
+		case len(own[field]) == 0:
+			merged[field] = values
+		}
+	}
+	return merged
+}
+
+// replaceHeader makes dst hold the fields of src and no others. Their values
+// are copied: many clients may be given src, and handlers before us change what
+// is in dst.
+func replaceHeader(dst, src http.Header) {
+	clear(dst)
+	maps.Copy(dst, src.Clone())
+}
