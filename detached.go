@@ -137,19 +137,18 @@ func (h *Handler) hold(r *http.Request, call upstreamCall) (release func(), err 
 // has asked for it be the first to follow.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, call upstreamCall) error {
 	response := call.response
+	c, err := h.newFollower(w, r, response, 0)
+	if err != nil {
+		call.drop(err)
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	defer response.Leave() // he reads it while he waits, too: its grace must not begin
 	release, err := h.hold(r, call)
 	if err != nil {
 		call.drop(err)
 		return refuseWith(w, r, response.Dialect, err)
 	}
-	c, err := h.newFollower(w, r, response, 0)
-	if err != nil {
-		release()
-		call.drop(err)
-		return caddyhttp.Error(http.StatusInternalServerError, err)
-	}
 	response.Admit()
-	defer response.Leave()
 	defer h.watchClient(c)()
 	defer h.joinResponse(c, response).Leave()
 	defer readers.add(c)()

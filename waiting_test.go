@@ -37,7 +37,7 @@ func newBusySite(t *testing.T, wait time.Duration) *busySite {
 		whole3(w, r)
 	})
 	s.Caddy = rig.Start(t, fmt.Sprintf(withMetrics, fmt.Sprintf(
-		"resume /llm\n%sheartbeat 5ms\nmax_streams 1 {\nqueue 10 %v\n}", quickDrain, wait), s.backend.Addr))
+		"resume /llm {\ngrace 20ms\n}\n%sheartbeat 5ms\nmax_streams 1 {\nqueue 10 %v\n}", quickDrain, wait), s.backend.Addr))
 	go func() {
 		if resp, err := post(`{"stream":true}`).try(t.Context(), s.Caddy); err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
@@ -91,6 +91,28 @@ func TestCancelWhileQueued(t *testing.T) {
 	equal(t, "status of the one who waits", (<-s.waiting).StatusCode, 499)
 	s.awaitQueue(t, 0)
 	equal(t, "upstream calls", s.backend.Calls.Load(), 1)
+}
+
+// A duplicate that leaves does not let the time begin after which a response
+// that nobody reads is given up: somebody waits for it.
+func TestDuplicateLeavesTheQueue(t *testing.T) {
+	s := newBusySite(t, time.Minute)
+	ctx, leave := context.WithCancel(t.Context())
+	clients := scrape(t, s.Caddy)["active_clients"]
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		if resp, err := s.keyed().try(ctx, s.Caddy); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	eventually(t, "it waits too", func() bool { return scrape(t, s.Caddy)["active_clients"] > clients })
+	leave()
+	<-left
+	eventually(t, "it has left", func() bool { return scrape(t, s.Caddy)["active_clients"] == clients })
+	time.Sleep(50 * time.Millisecond) // longer than grace
+	close(s.release)
+	equal(t, "done", rig.ReadAnswer(t, (<-s.waiting).Body).Done != nil, true)
 }
 
 // A duplicate of a request that waits takes over when that one leaves.
