@@ -48,6 +48,7 @@ ADDR {
 			resume /llm {
 				keep 10s
 				grace 100ms
+				max_size 64MiB
 			}
 			drain {
 				spread 10ms
