@@ -177,12 +177,15 @@ func comesBack(ctx context.Context, addr string) {
 	})
 }
 
-// lags reads nothing for a while, and then everything.
+// lags reads slower than the model speaks, so that writes to it are held up.
 func lags(ctx context.Context, addr string) {
 	withSmallSocket(ctx, addr, "/kept"+chat, func(conn net.Conn) {
-		pause(ctx, 200*time.Millisecond)
-		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		for piece := make([]byte, 64<<10); ctx.Err() == nil; pause(ctx, 20*time.Millisecond) {
+			if _, err := io.ReadFull(conn, piece); err != nil {
+				return
+			}
+		}
 	})
 }
 
