@@ -20,8 +20,8 @@ import (
 // kept are options with which a response outlives its client.
 const kept = everything + "\nresume /llm\ndrain {\nspread 100ms\nretry 20ms\n}"
 
-// long is a question that takes the slow model two seconds to answer, or a little
-// more where it has several at a time.
+// long is a question that takes the slow model two seconds to answer, or a
+// little more where it has several at a time.
 func long() question { return question{model: slow, prompt: "Grüezi", limit: 250} }
 
 // transcript is what clients have had of a response, as one of them would put
@@ -178,12 +178,22 @@ type begun struct {
 	answers []transcript
 }
 
-// begin asks all endpoints and reads the first frames.
+// begin asks all endpoints at once and reads the first frames: none must be at
+// its end when the last begins.
 func begin(t *testing.T, addr string) *begun {
 	t.Helper()
 	b := &begun{make([]*rig.FrameReader, len(endpoints)), make([]transcript, len(endpoints))}
+	replies := make([]<-chan reply, len(endpoints))
 	for i, e := range endpoints {
-		b.readers[i] = rig.NewFrameReader(ask(t, addr, e, long()).Body)
+		replies[i] = postAside(t.Context(), t, "http://"+addr+e.path, e.body(long(), true))
+	}
+	for i, e := range endpoints {
+		r := <-replies[i]
+		if r.err != nil || r.resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %+v, %v", e.path, r.resp, r.err)
+		}
+		t.Cleanup(func() { _ = r.resp.Body.Close() })
+		b.readers[i] = rig.NewFrameReader(r.resp.Body)
 	}
 	for i, e := range endpoints {
 		if _, err := b.answers[i].read(b.readers[i], 10); err != nil {
