@@ -38,10 +38,10 @@ type client struct {
 	idle         *caddyhttp.IdleTimeoutWriter // sees to the write timeout; nil where the client itself does
 
 	drain  *drainer
-	member *drain.Member   // of those who are drained together
-	asked  bool            // the request asks for a stream
-	gone   <-chan struct{} // closed when the response turns out to be none
-	why    func() *provider.Event
+	member *drain.Member          // of those who are drained together
+	asked  bool                   // the request asks for a stream
+	gone   <-chan struct{}        // closed when the response turns out to be none
+	why    func() *provider.Event // the terminal event for that
 
 	multiplexed bool // he may have other streams on his connection
 

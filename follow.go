@@ -154,10 +154,20 @@ func (c *client) catchUp(p pace) error {
 	if merge {
 		c.metrics.slowClients.WithLabelValues("coalesced").Inc()
 	}
-	begin := time.Now()
-	err := c.send(&batch, c.replaying || merge)
-	c.held = time.Since(begin) > patience
+	err := c.sendTimed(p, &batch, c.replaying || merge)
 	c.replaying = c.replaying && c.cursor.Lag() > p.events
+	return err
+}
+
+// sendTimed is send, and notes whether the connection has held it up, where
+// that decides what becomes of a client who lags.
+func (c *client) sendTimed(p pace, batch *fanout.Batch, merge bool) error {
+	if p.policy != slowDrop && p.policy != slowDisconnect {
+		return c.send(batch, merge)
+	}
+	begin := time.Now()
+	err := c.send(batch, merge)
+	c.held = time.Since(begin) > patience
 	return err
 }
 

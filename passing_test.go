@@ -68,7 +68,7 @@ func TestCancelWhatPasses(t *testing.T) {
 	if rest, err := io.ReadAll(resp.Body); err == nil || len(rest) > 0 {
 		t.Errorf("%q and then %v", rest, err)
 	}
-	eventually(t, "it is logged", func() bool { return strings.Contains(c.Logs(), "aborting") || strings.Contains(c.Logs(), "abort") })
+	eventually(t, "it is logged", func() bool { return strings.Contains(c.Logs(), "abort") })
 	if logs := c.Logs(); strings.Contains(logs, "panic serving") {
 		t.Error(logs)
 	}

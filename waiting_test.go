@@ -24,7 +24,7 @@ type busySite struct {
 
 func newBusySite(t *testing.T, wait time.Duration) *busySite {
 	t.Helper()
-	s := &busySite{release: make(chan struct{}), waiting: make(chan *http.Response, 1)}
+	s := &busySite{release: make(chan struct{})}
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
 	s.backend = rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
@@ -47,18 +47,25 @@ func newBusySite(t *testing.T, wait time.Duration) *busySite {
 	eventually(t, "the place is taken", func() bool { return s.backend.Calls.Load() == 1 })
 	ctx, leave := context.WithCancel(t.Context())
 	s.leave = leave
-	go func() {
-		resp, err := s.keyed().try(ctx, s.Caddy)
-		if err == nil {
-			t.Cleanup(func() { _ = resp.Body.Close() })
-		}
-		s.waiting <- resp
-	}()
+	s.waiting = s.ask(ctx, t)
 	s.awaitQueue(t, 1)
 	return s
 }
 
-func (s *busySite) keyed() request { return post(`{"stream":true}`, "Idempotency-Key", "k") }
+// ask sends the request with the key, and returns where its response comes to;
+// nil where it has none.
+func (s *busySite) ask(ctx context.Context, t *testing.T) chan *http.Response {
+	t.Helper()
+	answer := make(chan *http.Response, 1)
+	go func() {
+		resp, err := post(`{"stream":true}`, "Idempotency-Key", "k").try(ctx, s.Caddy)
+		if err == nil {
+			t.Cleanup(func() { _ = resp.Body.Close() })
+		}
+		answer <- resp
+	}()
+	return answer
+}
 
 func (s *busySite) awaitQueue(t *testing.T, n float64) {
 	t.Helper()
@@ -66,19 +73,12 @@ func (s *busySite) awaitQueue(t *testing.T, n float64) {
 }
 
 // again sends the same request once more and lets it wait with the first.
-func (s *busySite) again(t *testing.T) chan *http.Response {
+func (s *busySite) again(ctx context.Context, t *testing.T) chan *http.Response {
 	t.Helper()
-	waiting := make(chan *http.Response, 1)
 	clients := scrape(t, s.Caddy)["active_clients"]
-	go func() {
-		resp, err := s.keyed().try(t.Context(), s.Caddy)
-		if err == nil {
-			t.Cleanup(func() { _ = resp.Body.Close() })
-		}
-		waiting <- resp
-	}()
+	waiting := s.ask(ctx, t)
 	eventually(t, "it waits too", func() bool { return scrape(t, s.Caddy)["active_clients"] > clients })
-	time.Sleep(30 * time.Millisecond) // heartbeats would commit it
+	time.Sleep(30 * time.Millisecond) // in which heartbeats must not commit it
 	return waiting
 }
 
@@ -97,18 +97,11 @@ func TestCancelWhileQueued(t *testing.T) {
 // that nobody reads is given up: somebody waits for it.
 func TestDuplicateLeavesTheQueue(t *testing.T) {
 	s := newBusySite(t, time.Minute)
-	ctx, leave := context.WithCancel(t.Context())
 	clients := scrape(t, s.Caddy)["active_clients"]
-	left := make(chan struct{})
-	go func() {
-		defer close(left)
-		if resp, err := s.keyed().try(ctx, s.Caddy); err == nil {
-			_ = resp.Body.Close()
-		}
-	}()
-	eventually(t, "it waits too", func() bool { return scrape(t, s.Caddy)["active_clients"] > clients })
+	ctx, leave := context.WithCancel(t.Context())
+	duplicate := s.again(ctx, t)
 	leave()
-	<-left
+	<-duplicate
 	eventually(t, "it has left", func() bool { return scrape(t, s.Caddy)["active_clients"] == clients })
 	time.Sleep(50 * time.Millisecond) // longer than grace
 	close(s.release)
@@ -118,7 +111,7 @@ func TestDuplicateLeavesTheQueue(t *testing.T) {
 // A duplicate of a request that waits takes over when that one leaves.
 func TestDuplicateTakesOverInTheQueue(t *testing.T) {
 	s := newBusySite(t, time.Minute)
-	waiting := s.again(t)
+	waiting := s.again(t.Context(), t)
 	s.leave()
 	<-s.waiting
 	s.awaitQueue(t, 1)
@@ -132,7 +125,7 @@ func TestDuplicateTakesOverInTheQueue(t *testing.T) {
 func TestDuplicateInTheQueueIsTurnedAway(t *testing.T) {
 	s := newBusySite(t, 300*time.Millisecond)
 	defer close(s.release)
-	waiting := s.again(t)
+	waiting := s.again(t.Context(), t)
 	turnedAwayWith(t, <-s.waiting, "queue_timeout")
 	turnedAwayWith(t, <-waiting, "queue_timeout")
 	equal(t, "upstream calls", s.backend.Calls.Load(), 1)

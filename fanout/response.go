@@ -35,10 +35,10 @@ type Response struct {
 
 	channel  *channel // nil before it is announced, and where it has none
 	readers  int
-	overdue  bool // its time is over, but somebody reads
-	lonely   bool // its call was cancelled because nobody read it
-	why      *provider.Event
-	timer    *time.Timer // runs out grace, keep, or the memory of an expired one
+	overdue  bool            // its time is over, but somebody reads
+	lonely   bool            // its call was cancelled because nobody read it
+	why      *provider.Event // the terminal event with which it was discarded
+	timer    *time.Timer     // runs out grace, keep, or the memory of an expired one
 	stage    stage
 	position *list.Element // in registry.ended
 	size     int
