@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"bytes"
 	"context"
 	"errors"
@@ -15,8 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
-	"github.com/caddy-llmstream/caddy-llmstream/limit"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/limit"
 )
 
 // MaxStreams bounds how many generations run at a time. Only requests that can
@@ -167,7 +168,7 @@ func (a *admission) enter(ctx context.Context, repl *caddy.Replacer) (leave func
 	}
 	slot, err := a.limiter.Acquire(ctx, key)
 	if code := limit.Code(err); code != "" {
-		return nil, a.refusal(provider.Code(code), err, key)
+		return nil, a.refusal(event.Code(code), err, key)
 	}
 	if err != nil {
 		return nil, errClientGone
@@ -183,14 +184,14 @@ func (a *admission) enter(ctx context.Context, repl *caddy.Replacer) (leave func
 }
 
 // refusal is the answer to a request that gets no place.
-func (a *admission) refusal(code provider.Code, err error, key string) error {
+func (a *admission) refusal(code event.Code, err error, key string) error {
 	status := http.StatusTooManyRequests
 	if errors.Is(err, limit.ErrDraining) {
 		status = http.StatusServiceUnavailable
 	}
 	message, _ := strings.CutPrefix(err.Error(), "limit: ")
 	return &turnedAwayError{
-		answer:     &provider.Error{Code: code, Status: status, Message: message},
+		answer:     &event.Error{Code: code, Status: status, Message: message},
 		retryAfter: a.limiter.RetryAfter(key),
 		reason:     string(drain.Exit),
 	}

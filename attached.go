@@ -10,8 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 

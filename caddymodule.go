@@ -7,6 +7,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,9 +21,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -255,18 +256,18 @@ func (h *Handler) maxEvent() int { return int(h.MaxEvent) }
 
 // emits reports whether output of a kind goes into the log of a response in
 // the dialect.
-func (h *Handler) emits(dialect string, kind provider.Kind) bool {
+func (h *Handler) emits(dialect string, kind event.Kind) bool {
 	switch dialect {
 	case emit.DialectText:
 	case emit.DialectPlain:
-		return kind == provider.Text || kind == provider.Refusal
+		return kind == event.Text || kind == event.Refusal
 	default:
 		return true
 	}
 	switch kind {
-	case provider.Reasoning:
+	case event.Reasoning:
 		return h.reasoning
-	case provider.ToolCall:
+	case event.ToolCall:
 		return h.toolCalls
 	default:
 		return true
@@ -336,14 +337,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 }
 
 // dialect returns the dialect that the client of a request gets.
-func (h *Handler) dialect(r *http.Request) (string, *provider.Error) {
+func (h *Handler) dialect(r *http.Request) (string, *event.Error) {
 	name := h.Emit
 	if hasPlaceholder(name) {
 		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 		name = repl.ReplaceAll(name, "")
 	}
 	if !knownDialect(name) {
-		return "", &provider.Error{
+		return "", &event.Error{
 			Code: codeUnknownDialect, Status: http.StatusBadRequest,
 			Message: fmt.Sprintf("unknown dialect %q", name),
 		}

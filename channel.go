@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 )
 
 // channel tells a client what starts and ends on a channel; with ?follow=1 it

@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"bufio"
 	"errors"
 	"maps"
@@ -13,9 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -38,10 +39,10 @@ type client struct {
 	idle         *caddyhttp.IdleTimeoutWriter // sees to the write timeout; nil where the client itself does
 
 	drain  *drainer
-	member *drain.Member          // of those who are drained together
-	asked  bool                   // the request asks for a stream
-	gone   <-chan struct{}        // closed when the response turns out to be none
-	why    func() *provider.Event // the terminal event for that
+	member *drain.Member       // of those who are drained together
+	asked  bool                // the request asks for a stream
+	gone   <-chan struct{}     // closed when the response turns out to be none
+	why    func() *event.Event // the terminal event for that
 
 	multiplexed bool // he may have other streams on his connection
 
@@ -70,9 +71,9 @@ type client struct {
 	passes    bool        // the response goes through as it came; nothing of the log does
 	mute      bool        // and nothing of ours between
 	replaying bool        // he has not been at the head of the log yet
-	failure   *provider.Error
-	err       error          // the first error of a write; nothing is written after it
-	event     provider.Event // scratch: an encoder takes a pointer
+	failure   *event.Error
+	err       error       // the first error of a write; nothing is written after it
+	event     event.Event // scratch: an encoder takes a pointer
 }
 
 // frameBuffer is the size of the buffers in which frames are put together:
@@ -223,11 +224,11 @@ func (c *client) introduce() {
 
 // refusable reports whether an event ends the response in a way that is told
 // by a status, and takes it as the failure.
-func (c *client) refusable(ev *provider.Event) bool {
+func (c *client) refusable(ev *event.Event) bool {
 	switch {
-	case ev.Kind == provider.Failed:
+	case ev.Kind == event.Failed:
 		c.failure = ev.Err
-	case ev.Kind == provider.Done && ev.Result.Finish == provider.FinishCancelled:
+	case ev.Kind == event.Done && ev.Result.Finish == event.FinishCancelled:
 		c.failure = errCancelledEarly
 	}
 	return c.failure != nil
@@ -235,8 +236,8 @@ func (c *client) refusable(ev *provider.Event) bool {
 
 // errCancelledEarly is the answer to a request whose response was cancelled before
 // it had begun.
-var errCancelledEarly = &provider.Error{
-	Code: provider.CodeCancelled, Status: statusClientClosedRequest, Message: "the response was cancelled",
+var errCancelledEarly = &event.Error{
+	Code: event.CodeCancelled, Status: statusClientClosedRequest, Message: "the response was cancelled",
 }
 
 // statusClientClosedRequest is the status that nginx gave this meaning and

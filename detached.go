@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"context"
 	"errors"
 	"net/http"
@@ -11,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // serveResumable answers a request of a route with resume: by going on with a
@@ -210,8 +211,8 @@ func (p *producer) produce(next caddyhttp.Handler, up *http.Request) (end outcom
 		}
 		p.handler.logger.Error("panic while a response was produced", zap.Any("panic", v), zap.Stack("stack"))
 		if p.phase == reading {
-			p.end(&provider.Event{Kind: provider.Failed, Err: &provider.Error{
-				Code: provider.CodeUpstreamError, Status: http.StatusInternalServerError, Message: "internal error",
+			p.end(&event.Event{Kind: event.Failed, Err: &event.Error{
+				Code: event.CodeUpstreamError, Status: http.StatusInternalServerError, Message: "internal error",
 			}})
 		}
 		end = outcome{aborted: true}

@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +18,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 )
 
 // Drain says how open clients are treated when the configuration is replaced
@@ -84,8 +85,8 @@ func (d *Drain) config() drain.Config {
 var errDraining = errors.New("the server is shutting down")
 
 // drained is the terminal event of a response that the deadline has ended.
-var drained = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
-	Code: provider.CodeDraining, Status: http.StatusServiceUnavailable, Message: errDraining.Error(),
+var drained = &event.Event{Kind: event.Failed, Err: &event.Error{
+	Code: event.CodeDraining, Status: http.StatusServiceUnavailable, Message: errDraining.Error(),
 }}
 
 // drainer drains the clients of one handler.
@@ -255,8 +256,8 @@ func cutOff(w http.ResponseWriter) func() {
 // turnAway is the answer to a request that comes while the process goes down.
 func (dr *drainer) turnAway() error {
 	return &turnedAwayError{
-		answer: &provider.Error{
-			Code: provider.CodeDraining, Status: http.StatusServiceUnavailable, Message: errDraining.Error(),
+		answer: &event.Error{
+			Code: event.CodeDraining, Status: http.StatusServiceUnavailable, Message: errDraining.Error(),
 		},
 		retryAfter: dr.Retry(),
 		reason:     string(drain.Exit),

@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"context"
 	"errors"
 	"fmt"
@@ -10,53 +12,52 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/internal/jsontext"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
 // cancelled is the terminal event of a response that was stopped on request,
 // or because nobody reads it.
-var cancelled = &provider.Event{Kind: provider.Done, Result: &provider.Result{Finish: provider.FinishCancelled}}
+var cancelled = &event.Event{Kind: event.Done, Result: &event.Result{Finish: event.FinishCancelled}}
 
 // tooLarge is the terminal event of a response whose log is beyond max_size.
-var tooLarge = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
-	Code: provider.CodeResponseTooLarge, Status: http.StatusBadGateway,
+var tooLarge = &event.Event{Kind: event.Failed, Err: &event.Error{
+	Code: event.CodeResponseTooLarge, Status: http.StatusBadGateway,
 	Message: "the response is larger than what is kept of one",
 }}
 
 // refusedTerminal is the terminal event for a response of the upstream that is
 // no stream and comes too late to be passed on.
-func refusedTerminal(status int, body []byte) provider.Event {
-	e := &provider.Error{
-		Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway,
+func refusedTerminal(status int, body []byte) event.Event {
+	e := &event.Error{
+		Code: event.CodeInvalidUpstream, Status: http.StatusBadGateway,
 		Message: "the upstream did not answer with a stream",
 	}
 	if status >= http.StatusBadRequest {
-		e.Code, e.Status = provider.CodeUpstreamError, status
+		e.Code, e.Status = event.CodeUpstreamError, status
 		e.Message = fmt.Sprintf("the upstream answered with status %d", status)
 		e.Upstream = errorObject(body)
 	}
-	return provider.Event{Kind: provider.Failed, Err: e}
+	return event.Event{Kind: event.Failed, Err: e}
 }
 
 // callFailed is the terminal event for an upstream call that has ended without
 // a stream, after a heartbeat has committed one.
-func callFailed(end outcome) *provider.Event {
+func callFailed(end outcome) *event.Event {
 	if end.err == nil && !end.aborted {
 		return noStream
 	}
-	e := &provider.Error{Code: provider.CodeUpstreamError, Status: http.StatusBadGateway, Message: "the upstream call failed"}
+	e := &event.Error{Code: event.CodeUpstreamError, Status: http.StatusBadGateway, Message: "the upstream call failed"}
 	if handlerErr, ok := errors.AsType[caddyhttp.HandlerError](end.err); ok && handlerErr.StatusCode >= http.StatusBadRequest {
 		e.Status = handlerErr.StatusCode
 		e.Message += ": " + http.StatusText(handlerErr.StatusCode)
 	}
-	return &provider.Event{Kind: provider.Failed, Err: e}
+	return &event.Event{Kind: event.Failed, Err: e}
 }
 
 // discardedFor returns the terminal event for those who read a response that was
 // passed on to the client who asked for it: with a status, or as an error of
 // the next handlers.
-func (p *producer) discardedFor(end outcome) *provider.Event {
+func (p *producer) discardedFor(end outcome) *event.Event {
 	if p.phase == passing && p.status >= http.StatusBadRequest {
 		ev := refusedTerminal(p.status, nil)
 		return &ev
@@ -66,18 +67,18 @@ func (p *producer) discardedFor(end outcome) *provider.Event {
 
 // notMade returns the terminal event for those who wait for a call that is not
 // made.
-func notMade(cause error) *provider.Event {
-	e := &provider.Error{Code: provider.CodeCancelled, Status: statusClientClosedRequest, Message: "the request was withdrawn"}
+func notMade(cause error) *event.Event {
+	e := &event.Error{Code: event.CodeCancelled, Status: statusClientClosedRequest, Message: "the request was withdrawn"}
 	if away, ok := errors.AsType[*turnedAwayError](cause); ok {
 		e = away.answer
 	}
-	return &provider.Event{Kind: provider.Failed, Err: e}
+	return &event.Event{Kind: event.Failed, Err: e}
 }
 
 // undecodable is the terminal event of a stream whose content coding is broken.
-func undecodable(err error) provider.Event {
-	return provider.Event{Kind: provider.Failed, Err: &provider.Error{
-		Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway,
+func undecodable(err error) event.Event {
+	return event.Event{Kind: event.Failed, Err: &event.Error{
+		Code: event.CodeInvalidUpstream, Status: http.StatusBadGateway,
 		Message: "the upstream's content coding can not be decoded: " + err.Error(),
 	}}
 }
@@ -96,13 +97,13 @@ func errorObject(body []byte) []byte {
 	if len(body) == 0 {
 		return nil
 	}
-	return append(jsontext.Append([]byte(`{"message":"`), string(body)), `"}`...)
+	return append(json.Append([]byte(`{"message":"`), string(body)), `"}`...)
 }
 
 // noStream is the terminal event for who follows a response that turned out to
 // be none.
-var noStream = &provider.Event{Kind: provider.Failed, Err: &provider.Error{
-	Code: provider.CodeInvalidUpstream, Status: http.StatusBadGateway,
+var noStream = &event.Event{Kind: event.Failed, Err: &event.Error{
+	Code: event.CodeInvalidUpstream, Status: http.StatusBadGateway,
 	Message: "the upstream did not answer with a stream",
 }}
 
@@ -127,7 +128,7 @@ func withCancelCause(parent context.Context) (context.Context, context.CancelCau
 
 // causeTerminal returns the terminal event that goes with the cause for which
 // we have cancelled an upstream call; nil where we have not.
-func causeTerminal(ctx context.Context) *provider.Event {
+func causeTerminal(ctx context.Context) *event.Event {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, fanout.ErrCancelled), errors.Is(cause, fanout.ErrAbandoned):
 		return cancelled

@@ -1,49 +1,50 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"bufio"
 	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 )
 
 // The codes of requests that are answered without a generation. With those of
 // package provider they are what clients see in error bodies.
 const (
-	codeExpiredResponse     provider.Code = "expired_response"
-	codeUnknownResponse     provider.Code = "unknown_response"
-	codeBadCursor           provider.Code = "bad_cursor"
-	codeIdempotencyMismatch provider.Code = "idempotency_mismatch"
-	codeRequestTooLarge     provider.Code = "request_too_large"
-	codeUnknownDialect      provider.Code = "unknown_dialect"
-	codeTooManyClients      provider.Code = "too_many_clients"
+	codeExpiredResponse     event.Code = "expired_response"
+	codeUnknownResponse     event.Code = "unknown_response"
+	codeBadCursor           event.Code = "bad_cursor"
+	codeIdempotencyMismatch event.Code = "idempotency_mismatch"
+	codeRequestTooLarge     event.Code = "request_too_large"
+	codeUnknownDialect      event.Code = "unknown_dialect"
+	codeTooManyClients      event.Code = "too_many_clients"
 )
 
 // refusal returns the answer to a request for a response that can not be had.
-func refusal(err error) *provider.Error {
+func refusal(err error) *event.Error {
 	switch {
 	case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrForgotten):
-		return &provider.Error{
+		return &event.Error{
 			Code: codeExpiredResponse, Status: http.StatusGone,
 			Message: "the response, or the part of it that is asked for, is no longer kept",
 		}
 	case errors.Is(err, fanout.ErrBadCursor):
-		return &provider.Error{
+		return &event.Error{
 			Code: codeBadCursor, Status: http.StatusBadRequest,
 			Message: "the event id is not one that was sent",
 		}
 	case errors.Is(err, fanout.ErrMismatch):
-		return &provider.Error{
+		return &event.Error{
 			Code: codeIdempotencyMismatch, Status: http.StatusUnprocessableEntity,
 			Message: "the idempotency key was used with another request body",
 		}
 	default:
-		return &provider.Error{
+		return &event.Error{
 			Code: codeUnknownResponse, Status: http.StatusNotFound,
 			Message: "there is no such response",
 		}
@@ -52,7 +53,7 @@ func refusal(err error) *provider.Error {
 
 // turnedAwayError is the error of a request that may come again later.
 type turnedAwayError struct {
-	answer     *provider.Error
+	answer     *event.Error
 	retryAfter time.Duration
 	reason     string // of a reconnect frame
 }
@@ -62,7 +63,7 @@ func (t *turnedAwayError) Error() string { return t.answer.Error() }
 
 // errTooManyClients turns a request away because of max_clients.
 var errTooManyClients = &turnedAwayError{
-	answer: &provider.Error{
+	answer: &event.Error{
 		Code: codeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
 	},
 	retryAfter: time.Second,
@@ -71,7 +72,7 @@ var errTooManyClients = &turnedAwayError{
 
 // refuseWith answers with an error of ours, and leaves every other to Caddy.
 func refuseWith(w http.ResponseWriter, r *http.Request, dialect string, err error) error {
-	var own *provider.Error
+	var own *event.Error
 	var away *turnedAwayError
 	switch {
 	case errors.As(err, &away):
@@ -110,7 +111,7 @@ func setRetryAfter(h http.Header, d time.Duration) {
 
 // refuse answers a request with an error of ours: a status and a JSON body in
 // the shape of the dialect. Nothing of the response must have been written.
-func refuse(w http.ResponseWriter, dialect string, e *provider.Error, responseID string) {
+func refuse(w http.ResponseWriter, dialect string, e *event.Error, responseID string) {
 	h := w.Header()
 	for _, field := range bodyHeaders {
 		h.Del(field)
@@ -123,7 +124,7 @@ func refuse(w http.ResponseWriter, dialect string, e *provider.Error, responseID
 
 // appendError appends the JSON body of an error in the shape that clients of
 // the dialect read.
-func appendError(dst []byte, dialect string, e *provider.Error, responseID string) []byte {
+func appendError(dst []byte, dialect string, e *event.Error, responseID string) []byte {
 	if dialect == emit.DialectAnthropic {
 		return emit.AppendAnthropicError(dst, e, responseID)
 	}

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 )
 
 // resumeResponse goes on with the response that an event id names.

@@ -3,7 +3,7 @@ package llmstream
 import (
 	"bufio"
 
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 )
 
 // beat writes a heartbeat. Where somebody is writing, there is no silence to

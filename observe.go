@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"context"
 	"errors"
 	"net/http"
@@ -14,7 +16,6 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // report ends the record of a response after its producer. What has passed
@@ -32,8 +33,8 @@ func (p *producer) report(clientOutcome outcomeName) {
 	default:
 		outcome = outcomeOf(p.terminal)
 	}
-	var result *provider.Result
-	if p.terminal != nil && p.terminal.Kind == provider.Done {
+	var result *event.Result
+	if p.terminal != nil && p.terminal.Kind == event.Done {
 		result = p.terminal.Result
 	}
 	if p.record.end(outcome, result, p.usage(result)) {
@@ -43,7 +44,7 @@ func (p *producer) report(clientOutcome outcomeName) {
 
 // usage returns the token counts that the provider has sent, also where the
 // response has not come to its end.
-func (p *producer) usage(result *provider.Result) *provider.TokenUsage {
+func (p *producer) usage(result *event.Result) *event.TokenUsage {
 	switch {
 	case result != nil:
 		return result.Usage

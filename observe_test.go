@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"context"
 	"reflect"
 	"testing"
@@ -9,8 +11,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // A span that is open has the attributes of the semantic conventions; without
@@ -22,8 +22,8 @@ func TestSpanAttributes(t *testing.T) {
 	requested := "gpt"
 	rec.requested.Store(&requested)
 	rec.output(2, 1500*time.Millisecond)
-	usage := &provider.TokenUsage{Input: 3, Output: 2}
-	rec.end(outcomeDone, &provider.Result{Finish: provider.FinishStop}, usage)
+	usage := &event.TokenUsage{Input: 3, Output: 2}
+	rec.end(outcomeDone, &event.Result{Finish: event.FinishStop}, usage)
 	rec.trace(t.Context()) // no span
 
 	spans := tracetest.NewSpanRecorder()

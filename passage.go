@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"bufio"
 	"io"
 	"maps"
@@ -11,7 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 
 // This file has the part of a producer that deals with responses which go
@@ -87,9 +89,9 @@ func (p *producer) mirror(b []byte) (int, error) {
 }
 
 // isOurFailure reports whether a response has ended because we can not read it.
-func isOurFailure(terminal *provider.Event) bool {
-	return terminal.Kind == provider.Failed &&
-		(terminal.Err.Code == provider.CodeEventTooLarge || terminal.Err.Code == provider.CodeInvalidUpstream)
+func isOurFailure(terminal *event.Event) bool {
+	return terminal.Kind == event.Failed &&
+		(terminal.Err.Code == event.CodeEventTooLarge || terminal.Err.Code == event.CodeInvalidUpstream)
 }
 
 // passHeld sends what was held back of a stream that nobody knows, and lets
@@ -112,7 +114,7 @@ func (p *producer) passHeld() error {
 
 // endMirror finds out how a mirrored stream has ended that has no terminal event:
 // by a cause of ours, or cut off.
-func (p *producer) endMirror(cause *provider.Event, end outcome) {
+func (p *producer) endMirror(cause *event.Event, end outcome) {
 	if p.phase != mirroring || p.terminal != nil || p.err != nil {
 		return
 	}
@@ -132,8 +134,8 @@ func (p *producer) endMirror(cause *provider.Event, end outcome) {
 // truncated reports whether a mirrored stream is one that we know and has
 // ended without a terminal event.
 func (p *producer) truncated() bool {
-	return p.phase == mirroring && p.terminal != nil && p.terminal.Kind == provider.Failed &&
-		p.terminal.Err.Code == provider.CodeUpstreamTruncated
+	return p.phase == mirroring && p.terminal != nil && p.terminal.Kind == event.Failed &&
+		p.terminal.Err.Code == event.CodeUpstreamTruncated
 }
 
 // FlushError is what an http.ResponseController calls. Frames are flushed when

@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"context"
 	"errors"
 	"io"
@@ -11,9 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/caddy-llmstream/caddy-llmstream/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -41,20 +43,20 @@ type producer struct {
 	broken   bool                // and can not be decoded
 	body     http.ResponseWriter // where a response goes that passes through
 	reader   *provider.Reader
-	begun    bool            // there has been output
-	heard    bool            // likewise, and be it output that is not emitted
-	terminal *provider.Event // that the response has ended with
-	refusal  []byte          // the body of a refused response
-	err      error           // of the client's connection
-	linger   *time.Timer     // ends an upstream that stays open after its end
+	begun    bool         // there has been output
+	heard    bool         // likewise, and be it output that is not emitted
+	terminal *event.Event // that the response has ended with
+	refusal  []byte       // the body of a refused response
+	err      error        // of the client's connection
+	linger   *time.Timer  // ends an upstream that stays open after its end
 }
 
 // eventLog is where the events of a response go to: a *fanout.Stream or a
 // *fanout.Response.
 type eventLog interface {
 	ID() string
-	Append(events []provider.Event) error
-	End(terminal *provider.Event) bool
+	Append(events []event.Event) error
+	End(terminal *event.Event) bool
 }
 
 // phase is how far a producer is with its response.
@@ -169,7 +171,7 @@ func (p *producer) Write(b []byte) (int, error) {
 	if err := p.inflater.write(b); err != nil {
 		p.broken = true
 		if p.phase == reading {
-			p.append([]provider.Event{undecodable(err)})
+			p.append([]event.Event{undecodable(err)})
 		}
 	}
 	if p.err != nil {
@@ -223,9 +225,9 @@ func (p *producer) read(b []byte) (int, error) {
 
 // append puts the events that the route emits into the log and lets the client
 // have them.
-func (p *producer) append(events []provider.Event) {
+func (p *producer) append(events []event.Event) {
 	outputs := events[:0] // in place: the terminal event, if there is one, is the last
-	var terminal *provider.Event
+	var terminal *event.Event
 	heard := 0
 	for i := range events {
 		ev := &events[i]
@@ -273,12 +275,12 @@ func (p *producer) release() {
 }
 
 // end puts the terminal event into the log.
-func (p *producer) end(terminal *provider.Event) {
+func (p *producer) end(terminal *event.Event) {
 	ev := *terminal
 	p.terminal = &ev
 	p.log.End(&ev)
 	p.phase = finished
-	if ev.Kind == provider.Failed {
+	if ev.Kind == event.Failed {
 		p.cancel(errLingered) // whatever it still says, nobody wants it
 		return
 	}
@@ -303,7 +305,7 @@ func (p *producer) settle(end outcome) outcome {
 		if terminal == nil {
 			terminal = p.failed(end)
 		}
-		p.append([]provider.Event{*terminal})
+		p.append([]event.Event{*terminal})
 	case passing, mirroring:
 		p.endMirror(terminal, end)
 		if errors.Is(context.Cause(p.ctx), errLingered) {
@@ -331,10 +333,10 @@ func (p *producer) settle(end outcome) outcome {
 			return end
 		}
 		if p.phase == refused {
-			p.append([]provider.Event{refusedTerminal(p.status, nil)})
+			p.append([]event.Event{refusedTerminal(p.status, nil)})
 		}
 	case refused:
-		p.append([]provider.Event{refusedTerminal(p.status, p.refusal)})
+		p.append([]event.Event{refusedTerminal(p.status, p.refusal)})
 	case finished:
 	}
 	return outcome{}
@@ -342,7 +344,7 @@ func (p *producer) settle(end outcome) outcome {
 
 // failed returns the terminal event for an upstream call that has failed, and
 // logs why: the client is told no more than the status.
-func (p *producer) failed(end outcome) *provider.Event {
+func (p *producer) failed(end outcome) *event.Event {
 	if end.err != nil {
 		p.handler.logger.Warn("upstream call failed after the response had begun",
 			zap.String("response_id", p.id), zap.Error(end.err))
@@ -352,14 +354,14 @@ func (p *producer) failed(end outcome) *provider.Event {
 
 // close ends a stream that has no terminal event yet: with the one given, or
 // with what the decoder makes of the end of the body.
-func (p *producer) close(terminal *provider.Event) {
-	if terminal != nil && terminal.Kind == provider.Failed &&
-		terminal.Err.Code == provider.CodeBetweenTokensTimeout && p.reader.Finished() {
+func (p *producer) close(terminal *event.Event) {
+	if terminal != nil && terminal.Kind == event.Failed &&
+		terminal.Err.Code == event.CodeBetweenTokensTimeout && p.reader.Finished() {
 		p.append(p.reader.Finish()) // only the provider's own end is missing
 		return
 	}
 	if terminal != nil {
-		p.append([]provider.Event{*terminal})
+		p.append([]event.Event{*terminal})
 		return
 	}
 	events := p.reader.Close()

@@ -1,14 +1,14 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // record is what operators learn of one response: it counts while the response
@@ -40,8 +40,8 @@ type record struct {
 	provider string // the response id that the provider gave
 	outcome  outcomeName
 	duration time.Duration
-	finish   provider.FinishReason
-	usage    *provider.TokenUsage
+	finish   event.FinishReason
+	usage    *event.TokenUsage
 }
 
 // outcomeName is how a response has ended, in logs and metrics.
@@ -58,13 +58,13 @@ const (
 )
 
 // outcomeOf returns the outcome that a terminal event stands for.
-func outcomeOf(terminal *provider.Event) outcomeName {
+func outcomeOf(terminal *event.Event) outcomeName {
 	switch {
-	case terminal.Kind == provider.Done && terminal.Result.Finish == provider.FinishCancelled:
+	case terminal.Kind == event.Done && terminal.Result.Finish == event.FinishCancelled:
 		return outcomeCancelled
-	case terminal.Kind == provider.Done:
+	case terminal.Kind == event.Done:
 		return outcomeDone
-	case terminal.Err.Code == provider.CodeDraining:
+	case terminal.Err.Code == event.CodeDraining:
 		return outcomeDrained
 	default:
 		return outcomeName(terminal.Err.Code)
@@ -131,7 +131,7 @@ func (rec *record) leave() {
 }
 
 // end says how the response has ended, once.
-func (rec *record) end(outcome outcomeName, result *provider.Result, usage *provider.TokenUsage) bool {
+func (rec *record) end(outcome outcomeName, result *event.Result, usage *event.TokenUsage) bool {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	if rec.outcome != "" {
@@ -210,8 +210,8 @@ func (rec *record) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 type recordSnapshot struct {
 	format, model, provider string
 	outcome                 outcomeName
-	finish                  provider.FinishReason
-	usage                   *provider.TokenUsage
+	finish                  event.FinishReason
+	usage                   *event.TokenUsage
 	firstTokenMS            float64
 }
 

@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"bytes"
 	"cmp"
 	"crypto/sha256"
@@ -16,7 +18,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // Resume keeps responses, so that they can be resumed after a cut, followed by
@@ -168,7 +169,7 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	n, err := io.Copy(&buf, io.LimitReader(r.Body, limit+1))
 	switch {
 	case n > limit:
-		return nil, &provider.Error{
+		return nil, &event.Error{
 			Code: codeRequestTooLarge, Status: http.StatusRequestEntityTooLarge,
 			Message: fmt.Sprintf("the request body is larger than %d bytes", limit),
 		}

@@ -1,28 +1,29 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"encoding/json"
 	"strconv"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // snapshot is a response as it is at one moment.
 type snapshot struct {
-	ResponseID  string                `json:"response_id"`
-	Status      fanout.Status         `json:"status"`
-	StartedAt   string                `json:"started_at"`
-	Model       string                `json:"model,omitempty"`
-	Text        escaped               `json:"text"`
-	Reasoning   *escaped              `json:"reasoning,omitempty"`
-	Refusal     *escaped              `json:"refusal,omitempty"`
-	ToolCalls   []*snapshotCall       `json:"tool_calls,omitempty"`
-	LastEventID string                `json:"last_event_id"`
-	Finish      provider.FinishReason `json:"finish_reason,omitempty"`
-	Provider    string                `json:"provider_finish_reason,omitempty"`
-	Usage       *snapshotUsage        `json:"usage,omitempty"`
-	Error       *snapshotError        `json:"error,omitempty"`
+	ResponseID  string             `json:"response_id"`
+	Status      fanout.Status      `json:"status"`
+	StartedAt   string             `json:"started_at"`
+	Model       string             `json:"model,omitempty"`
+	Text        escaped            `json:"text"`
+	Reasoning   *escaped           `json:"reasoning,omitempty"`
+	Refusal     *escaped           `json:"refusal,omitempty"`
+	ToolCalls   []*snapshotCall    `json:"tool_calls,omitempty"`
+	LastEventID string             `json:"last_event_id"`
+	Finish      event.FinishReason `json:"finish_reason,omitempty"`
+	Provider    string             `json:"provider_finish_reason,omitempty"`
+	Usage       *snapshotUsage     `json:"usage,omitempty"`
+	Error       *snapshotError     `json:"error,omitempty"`
 }
 
 type snapshotCall struct {
@@ -38,7 +39,7 @@ type snapshotUsage struct {
 
 type snapshotError struct {
 	Type     string          `json:"type"`
-	Code     provider.Code   `json:"code"`
+	Code     event.Code      `json:"code"`
 	Message  string          `json:"message"`
 	Upstream json.RawMessage `json:"upstream,omitempty"`
 }
@@ -77,24 +78,24 @@ func snapshotOf(response *fanout.Response) (*snapshot, error) {
 	return s, nil
 }
 
-func (s *snapshot) add(ev *provider.Event) {
+func (s *snapshot) add(ev *event.Event) {
 	if ev.Choice != 0 {
 		return
 	}
 	switch ev.Kind {
-	case provider.Text:
+	case event.Text:
 		s.Text = append(s.Text, ev.Text...)
-	case provider.Reasoning:
+	case event.Reasoning:
 		s.Reasoning = appendEscaped(s.Reasoning, ev.Text)
-	case provider.Refusal:
+	case event.Refusal:
 		s.Refusal = appendEscaped(s.Refusal, ev.Text)
-	case provider.ToolCall:
+	case event.ToolCall:
 		for len(s.ToolCalls) <= ev.Tool.Index {
 			s.ToolCalls = append(s.ToolCalls, &snapshotCall{ID: ev.Tool.ID, Name: ev.Tool.Name})
 		}
 		call := s.ToolCalls[ev.Tool.Index]
 		call.Arguments = append(call.Arguments, ev.Text...)
-	case provider.Done:
+	case event.Done:
 		s.Status = fanout.StatusOf(ev)
 		s.Finish = ev.Result.Finish
 		if ev.Result.ProviderFinish != string(s.Finish) {
@@ -103,10 +104,10 @@ func (s *snapshot) add(ev *provider.Event) {
 		if u := ev.Result.Usage; u != nil && (u.Input >= 0 || u.Output >= 0) {
 			s.Usage = &snapshotUsage{tokens(u.Input), tokens(u.Output)}
 		}
-	case provider.Failed:
+	case event.Failed:
 		s.Status = fanout.StatusOf(ev)
 		s.Error = &snapshotError{ev.Err.Type(), ev.Err.Code, ev.Err.Message, ev.Err.Upstream}
-	case provider.Finish, provider.Usage, provider.End: // in no log
+	case event.Finish, event.Usage, event.End: // in no log
 	}
 }
 

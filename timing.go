@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,7 +10,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -65,7 +66,7 @@ func (t *Timeouts) limits() timeouts.Limits {
 
 // timeoutTerminal returns the terminal event of a response that took too long;
 // nil where the cause is another.
-func timeoutTerminal(cause error) *provider.Event {
+func timeoutTerminal(cause error) *event.Event {
 	var timeout *timeouts.TimeoutError
 	if !errors.As(cause, &timeout) {
 		return nil
@@ -75,8 +76,8 @@ func timeoutTerminal(cause error) *provider.Event {
 		timeouts.BetweenTokens: "the model was silent for %v",
 		timeouts.Total:         "the response took longer than %v",
 	}
-	return &provider.Event{Kind: provider.Failed, Err: &provider.Error{
-		Code:    provider.Code(timeout.Code()),
+	return &event.Event{Kind: event.Failed, Err: &event.Error{
+		Code:    event.Code(timeout.Code()),
 		Status:  http.StatusGatewayTimeout,
 		Message: fmt.Sprintf(messages[timeout.Cause], timeout.Limit),
 	}}

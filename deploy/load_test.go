@@ -12,8 +12,8 @@ import (
 	"time"
 
 	_ "github.com/caddy-llmstream/caddy-llmstream" // the handler under load
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
 )
 
 // startCaddy runs a Caddy before a simulated backend, and returns it with the

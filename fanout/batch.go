@@ -1,6 +1,6 @@
 package fanout
 
-import "github.com/caddy-llmstream/caddy-llmstream/provider"
+import "github.com/caddy-llmstream/caddy-llmstream/internal/event"
 
 // Batch is a part of a log, read once from its start to its end. It copies
 // nothing: the texts of its events are slices of the log.
@@ -9,9 +9,9 @@ type Batch struct {
 	to   int // index of the last event
 	at   mark
 	text []byte
-	lens []byte          // of the table
-	runs []run           // from the run of the next event on
-	end  *provider.Event // terminal event, whose index is to+1; nil where it is not part of the batch
+	lens []byte       // of the table
+	runs []run        // from the run of the next event on
+	end  *event.Event // terminal event, whose index is to+1; nil where it is not part of the batch
 
 	// Skipped is how many events before the first one of the batch the reader
 	// has not had and never will: they are no longer kept.
@@ -48,10 +48,10 @@ func (b *Batch) Skip() int {
 // Next returns the next event and its index. With merge it returns as many
 // events as one can stand for: one with all their text, and the index of the
 // last of them. ok is false when the batch is at its end.
-func (b *Batch) Next(merge bool) (index int, ev provider.Event, ok bool) {
+func (b *Batch) Next(merge bool) (index int, ev event.Event, ok bool) {
 	if b.last == b.to {
 		if b.end == nil {
-			return 0, provider.Event{}, false
+			return 0, event.Event{}, false
 		}
 		ev, b.end = *b.end, nil
 		b.last++
@@ -65,7 +65,7 @@ func (b *Batch) Next(merge bool) (index int, ev provider.Event, ok bool) {
 	r := &b.runs[0]
 	start := b.at.text
 	b.step(merge)
-	ev = provider.Event{Kind: r.kind, Choice: r.choice, Text: b.text[start:b.at.text:b.at.text]}
+	ev = event.Event{Kind: r.kind, Choice: r.choice, Text: b.text[start:b.at.text:b.at.text]}
 	if r.first == first {
 		ev.Tool = r.tool
 	} else {

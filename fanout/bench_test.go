@@ -1,13 +1,14 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // BenchmarkOneClient is what one delta of 5 bytes costs where the only client
@@ -15,7 +16,7 @@ import (
 func BenchmarkOneClient(b *testing.B) {
 	s := fanout.NewStream(fanout.NewID(), 0)
 	c := open(b, s, 0)
-	events := []provider.Event{text("hello")}
+	events := []event.Event{text("hello")}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := oneDelta(s, c, events); err != nil {
@@ -24,7 +25,7 @@ func BenchmarkOneClient(b *testing.B) {
 	}
 }
 
-func oneDelta(s *fanout.Stream, c *fanout.Cursor, events []provider.Event) error {
+func oneDelta(s *fanout.Stream, c *fanout.Cursor, events []event.Event) error {
 	if err := s.Append(events); err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func oneDelta(s *fanout.Stream, c *fanout.Cursor, events []provider.Event) error
 func TestOneClientAllocatesNothing(t *testing.T) {
 	s := fanout.NewStream(fanout.NewID(), 0)
 	c := open(t, s, 0)
-	events := []provider.Event{text("hello")}
+	events := []event.Event{text("hello")}
 	allocs := testing.AllocsPerRun(1000, func() {
 		if err := oneDelta(s, c, events); err != nil {
 			t.Fatal(err)
@@ -58,7 +59,7 @@ func TestOneClientAllocatesNothing(t *testing.T) {
 func BenchmarkOneClientWindow(b *testing.B) {
 	s := fanout.NewStream(fanout.NewID(), 0)
 	s.Window(64)
-	events := []provider.Event{text("hello")}
+	events := []event.Event{text("hello")}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := s.Append(events); err != nil {
@@ -97,7 +98,7 @@ func BenchmarkWake(b *testing.B) {
 				})
 			}
 			<-all
-			events := []provider.Event{text("hello")}
+			events := []event.Event{text("hello")}
 			for b.Loop() {
 				if err := s.Append(events); err != nil {
 					b.Fatal(err)
@@ -144,7 +145,7 @@ func BenchmarkAppendFollowed(b *testing.B) {
 	reg := fanout.NewRegistry()
 	reg.Limit(1 << 30)
 	r := begin(b, reg, spec())
-	events := []provider.Event{text("hello")}
+	events := []event.Event{text("hello")}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := r.Append(events); err != nil {

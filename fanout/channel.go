@@ -1,10 +1,10 @@
 package fanout
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"slices"
 	"time"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // channelName names a channel: what belongs to one owner in one scope.
@@ -31,13 +31,13 @@ type channel struct {
 type notice struct {
 	response *Response
 	// terminal is nil where the response has started.
-	terminal *provider.Event
+	terminal *event.Event
 
 	seq uint64
 }
 
 // tell adds a notice. The caller holds registry.mu, as with all that follows.
-func (ch *channel) tell(r *Response, terminal *provider.Event) {
+func (ch *channel) tell(r *Response, terminal *event.Event) {
 	ch.registry.seq++
 	ch.notices = append(ch.notices, notice{response: r, terminal: terminal, seq: ch.registry.seq})
 	ch.noticed.wake()
@@ -64,7 +64,7 @@ func (reg *Registry) channelOf(name channelName) *channel {
 }
 
 // announce announces the end of a response.
-func (reg *Registry) announce(r *Response, terminal *provider.Event) {
+func (reg *Registry) announce(r *Response, terminal *event.Event) {
 	if r.channel != nil {
 		r.channel.tell(r, terminal)
 	}

@@ -1,6 +1,8 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +14,6 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // churn is a registry with many responses that live and end at random.
@@ -206,7 +207,7 @@ func (h *hammer) produce(rng *rand.Rand, n int) {
 	}
 	r.Publish()
 	for i := range n {
-		if err := r.Append([]provider.Event{text(fmt.Sprint(i % 10))}); err != nil {
+		if err := r.Append([]event.Event{text(fmt.Sprint(i % 10))}); err != nil {
 			h.fail("append: %w", err)
 		}
 	}

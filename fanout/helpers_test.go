@@ -1,31 +1,32 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // The terminal events of the tests.
 var (
-	done      = &provider.Event{Kind: provider.Done, Result: &provider.Result{Finish: provider.FinishStop}}
-	cancelled = &provider.Event{Kind: provider.Done, Result: &provider.Result{Finish: provider.FinishCancelled}}
-	failed    = &provider.Event{Kind: provider.Failed, Err: &provider.Error{Code: provider.CodeUpstreamError, Status: 502}}
+	done      = &event.Event{Kind: event.Done, Result: &event.Result{Finish: event.FinishStop}}
+	cancelled = &event.Event{Kind: event.Done, Result: &event.Result{Finish: event.FinishCancelled}}
+	failed    = &event.Event{Kind: event.Failed, Err: &event.Error{Code: event.CodeUpstreamError, Status: 502}}
 )
 
-func text(s string) provider.Event {
-	return provider.Event{Kind: provider.Text, Text: []byte(s)}
+func text(s string) event.Event {
+	return event.Event{Kind: event.Text, Text: []byte(s)}
 }
 
 // add appends pieces of text, each as an append of its own.
 func add(tb testing.TB, s interface {
-	Append(events []provider.Event) error
+	Append(events []event.Event) error
 }, pieces ...string,
 ) {
 	tb.Helper()
 	for _, piece := range pieces {
-		if err := s.Append([]provider.Event{text(piece)}); err != nil {
+		if err := s.Append([]event.Event{text(piece)}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -1,10 +1,10 @@
 package fanout
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"slices"
 	"sort"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // history is the log itself, without locks. The texts of all its events lie
@@ -26,16 +26,16 @@ type history struct {
 type run struct {
 	first  int  // index of its first event
 	at     mark // place of its first event
-	kind   provider.Kind
+	kind   event.Kind
 	choice int
-	tool   provider.Tool // ID and Name belong to the first event of the run
+	tool   event.Tool // ID and Name belong to the first event of the run
 }
 
 // runSize is the memory of a run, in bytes, but for the strings of its tool.
 const runSize = 80
 
 // continues reports whether an event can be part of the run r.
-func (r *run) continues(ev *provider.Event) bool {
+func (r *run) continues(ev *event.Event) bool {
 	return r.kind == ev.Kind && r.choice == ev.Choice && r.tool.Index == ev.Tool.Index &&
 		ev.Tool.ID == "" && ev.Tool.Name == ""
 }
@@ -44,7 +44,7 @@ func (r *run) continues(ev *provider.Event) bool {
 func (h *history) head() int { return h.base + h.table.count }
 
 // append stores an output event.
-func (h *history) append(ev *provider.Event) {
+func (h *history) append(ev *event.Event) {
 	at := mark{text: len(h.text), lens: len(h.table.lens)}
 	h.table.add(at.text, len(ev.Text))
 	h.text = append(h.text, ev.Text...)

@@ -1,6 +1,8 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"fmt"
 	"runtime"
 	"strings"
@@ -8,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // follower is a reader that checks what it reads against the whole text, whose
@@ -77,7 +78,7 @@ func TestTenThousandFollowersHaveEverythingInOrder(t *testing.T) {
 	waiting.Wait()
 	rest := whole.String()
 	for n := 1; rest != ""; n = n%5 + 1 {
-		var events []provider.Event
+		var events []event.Event
 		for ; n > 0 && rest != ""; n-- {
 			events = append(events, text(rest[:width]))
 			rest = rest[width:]

@@ -1,22 +1,23 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // model is a log as simple as can be: a list of events.
 type model struct {
-	events []provider.Event
-	end    *provider.Event
+	events []event.Event
+	end    *event.Event
 }
 
 // at returns the event with an index.
-func (m *model) at(index int) *provider.Event {
+func (m *model) at(index int) *event.Event {
 	if index == len(m.events)+1 {
 		return m.end
 	}
@@ -39,7 +40,7 @@ func (m *model) continues(index int) bool {
 }
 
 // check compares one frame, which follows the event before, with the model.
-func (m *model) check(before, index int, ev provider.Event, merge bool, to int) error {
+func (m *model) check(before, index int, ev event.Event, merge bool, to int) error {
 	if index <= before || index > to || (!merge && index != before+1) {
 		return fmt.Errorf("index %d after %d, the end is %d", index, before, to)
 	}
@@ -71,23 +72,23 @@ func (m *model) check(before, index int, ev provider.Event, merge bool, to int) 
 
 // randomEvents returns what one read from upstream may hold: long runs and
 // short ones, tool calls that open, go on and are empty.
-func randomEvents(rng *rand.Rand, calls *int) []provider.Event {
-	events := make([]provider.Event, 0, 8)
-	kind := provider.Kind(1 + rng.IntN(4))
+func randomEvents(rng *rand.Rand, calls *int) []event.Event {
+	events := make([]event.Event, 0, 8)
+	kind := event.Kind(1 + rng.IntN(4))
 	choice := rng.IntN(2)
 	for range rng.IntN(8) {
 		if rng.IntN(4) == 0 {
-			kind, choice = provider.Kind(1+rng.IntN(4)), rng.IntN(2)
+			kind, choice = event.Kind(1+rng.IntN(4)), rng.IntN(2)
 		}
-		ev := provider.Event{Kind: kind, Choice: choice, Text: fmt.Appendf(nil, "<%d>", rng.IntN(1000))}
+		ev := event.Event{Kind: kind, Choice: choice, Text: fmt.Appendf(nil, "<%d>", rng.IntN(1000))}
 		if rng.IntN(50) == 0 {
 			ev.Text = append(ev.Text, make([]byte, 200)...)
 		}
-		if kind == provider.ToolCall {
+		if kind == event.ToolCall {
 			ev.Tool.Index = rng.IntN(*calls + 1)
 			if rng.IntN(3) == 0 {
 				*calls++
-				ev.Tool = provider.Tool{Index: *calls, Name: "get"}
+				ev.Tool = event.Tool{Index: *calls, Name: "get"}
 				ev.Text = ev.Text[:0]
 			}
 			if rng.IntN(6) == 0 {

@@ -1,6 +1,8 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,7 +12,6 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // scene is a random conversation that can be played again: what happens on the
@@ -43,7 +44,7 @@ func newScene(rng *rand.Rand) *scene {
 			sc.steps = append(sc.steps, func(*conversation) { running[name].End(done) })
 			continue
 		}
-		var events []provider.Event
+		var events []event.Event
 		for range 1 + rng.IntN(3) {
 			piece := fmt.Sprintf("%s%d.", name, len(sc.texts[name]))
 			sc.texts[name] += piece

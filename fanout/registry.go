@@ -1,12 +1,12 @@
 package fanout
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"container/list"
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 var (
@@ -152,7 +152,7 @@ func (reg *Registry) Destruct() error {
 
 // keep lets the time begin for which a response that has ended can be read.
 // The caller holds mu, as with all that follows.
-func (reg *Registry) keep(r *Response, terminal *provider.Event) {
+func (reg *Registry) keep(r *Response, terminal *event.Event) {
 	r.stage = kept
 	r.position = reg.ended.PushBack(r)
 	reg.announce(r, terminal)

@@ -1,13 +1,13 @@
 package fanout
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"cmp"
 	"container/list"
 	"errors"
 	"net/http"
 	"time"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 // ErrAbandoned is the cause with which the upstream of a response is cancelled
@@ -35,10 +35,10 @@ type Response struct {
 
 	channel  *channel // nil before it is announced, and where it has none
 	readers  int
-	overdue  bool            // its time is over, but somebody reads
-	lonely   bool            // its call was cancelled because nobody read it
-	why      *provider.Event // the terminal event with which it was discarded
-	timer    *time.Timer     // runs out grace, keep, or the memory of an expired one
+	overdue  bool         // its time is over, but somebody reads
+	lonely   bool         // its call was cancelled because nobody read it
+	why      *event.Event // the terminal event with which it was discarded
+	timer    *time.Timer  // runs out grace, keep, or the memory of an expired one
 	stage    stage
 	position *list.Element // in registry.ended
 	size     int
@@ -93,7 +93,7 @@ func (r *Response) Model() string {
 
 // Append adds output events, as Stream.Append does, and makes room where all
 // the logs together have become too large.
-func (r *Response) Append(events []provider.Event) error {
+func (r *Response) Append(events []event.Event) error {
 	if err := r.Stream.Append(events); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *Response) Append(events []provider.Event) error {
 
 // End adds the terminal event, as Stream.End does. From now on the response is
 // kept for its time.
-func (r *Response) End(terminal *provider.Event) bool {
+func (r *Response) End(terminal *event.Event) bool {
 	if !r.Stream.End(terminal) {
 		return false
 	}
@@ -114,7 +114,7 @@ func (r *Response) End(terminal *provider.Event) bool {
 	if r.stage != running {
 		return true
 	}
-	if (terminal.Kind == provider.Failed || r.lonely) && r.outputs() == 0 {
+	if (terminal.Kind == event.Failed || r.lonely) && r.outputs() == 0 {
 		reg.freeCall(r) // the same request may be tried again
 	}
 	reg.keep(r, terminal)
@@ -154,7 +154,7 @@ func (r *Response) Admitted() <-chan struct{} { return r.admitted }
 // its request may be made again, and a channel where it was announced hears
 // that it has failed. Its log does not end by that: who waits for it learns it
 // from Discarded, and from Why the terminal event that he may be told.
-func (r *Response) Discard(why *provider.Event) {
+func (r *Response) Discard(why *event.Event) {
 	reg := r.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *Response) Discard(why *provider.Event) {
 }
 
 // Why returns the terminal event with which the response was discarded.
-func (r *Response) Why() *provider.Event {
+func (r *Response) Why() *event.Event {
 	r.registry.mu.Lock()
 	defer r.registry.mu.Unlock()
 	return r.why

@@ -1,9 +1,9 @@
 package fanout
 
 import (
-	"time"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"time"
 )
 
 // Status is how far a response is.
@@ -20,15 +20,15 @@ const (
 
 // StatusOf returns the status that a terminal event stands for; nil stands for
 // a response that is running.
-func StatusOf(terminal *provider.Event) Status {
+func StatusOf(terminal *event.Event) Status {
 	switch {
 	case terminal == nil:
 		return InProgress
-	case terminal.Kind == provider.Done && terminal.Result.Finish == provider.FinishCancelled:
+	case terminal.Kind == event.Done && terminal.Result.Finish == event.FinishCancelled:
 		return Cancelled
-	case terminal.Kind == provider.Done:
+	case terminal.Kind == event.Done:
 		return Completed
-	case terminal.Err.Code == provider.CodeInterrupted:
+	case terminal.Err.Code == event.CodeInterrupted:
 		return Interrupted
 	default:
 		return Broken

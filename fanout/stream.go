@@ -1,10 +1,10 @@
 package fanout
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"sync"
-
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 var (
@@ -25,7 +25,7 @@ type Stream struct {
 	log     history
 	fresh   int // index of the last event before the newest Append
 	window  int // events that are kept; 0: all
-	end     *provider.Event
+	end     *event.Event
 	changed signal
 }
 
@@ -52,7 +52,7 @@ func (s *Stream) ID() string { return s.id }
 // Append adds the output events of one read from upstream and wakes every
 // reader once. Their texts are copied. After the end it does nothing. The
 // error is ErrTooLarge where the events do not fit; then none is added.
-func (s *Stream) Append(events []provider.Event) error {
+func (s *Stream) Append(events []event.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.end != nil || len(events) == 0 {
@@ -74,7 +74,7 @@ func (s *Stream) Append(events []provider.Event) error {
 
 // sizeOf is the memory that events will take in a log, in bytes, but for what
 // they share with their neighbours.
-func sizeOf(events []provider.Event) int {
+func sizeOf(events []event.Event) int {
 	n := 0
 	for i := range events {
 		n += 2 + len(events[i].Text) + len(events[i].Tool.ID) + len(events[i].Tool.Name)
@@ -84,7 +84,7 @@ func sizeOf(events []provider.Event) int {
 
 // End adds the terminal event, which must not change any more. Only the first
 // call has an effect; it returns true.
-func (s *Stream) End(terminal *provider.Event) bool {
+func (s *Stream) End(terminal *event.Event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.end != nil {
@@ -97,7 +97,7 @@ func (s *Stream) End(terminal *provider.Event) bool {
 
 // Head returns the index of the last event, and the terminal event once the
 // response has ended.
-func (s *Stream) Head() (index int, terminal *provider.Event) {
+func (s *Stream) Head() (index int, terminal *event.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.headLocked(), s.end

@@ -1,12 +1,13 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 func TestTheTerminalEventHasTheNextIndex(t *testing.T) {
@@ -47,7 +48,7 @@ func TestNothingComesAfterTheEnd(t *testing.T) {
 	if s.End(failed) {
 		t.Fatal("a second End had an effect")
 	}
-	if err := s.Append([]provider.Event{text("too late and too large")}); err != nil {
+	if err := s.Append([]event.Event{text("too late and too large")}); err != nil {
 		t.Fatal(err)
 	}
 	if index, terminal := s.Head(); index != 1 || terminal != done {
@@ -87,7 +88,7 @@ func TestATextStartsAtAWholeEvent(t *testing.T) {
 func TestAppendCopiesTexts(t *testing.T) {
 	s := fanout.NewStream(fanout.NewID(), 0)
 	ev := text("good")
-	if err := s.Append([]provider.Event{ev}); err != nil {
+	if err := s.Append([]event.Event{ev}); err != nil {
 		t.Fatal(err)
 	}
 	copy(ev.Text, "evil")
@@ -99,7 +100,7 @@ func TestAppendCopiesTexts(t *testing.T) {
 func TestALogWithALimitTakesAllOfAnAppendOrNothing(t *testing.T) {
 	s := fanout.NewStream(fanout.NewID(), 1000)
 	add(t, s, strings.Repeat("x", 500))
-	err := s.Append([]provider.Event{text("y"), text(strings.Repeat("z", 500))})
+	err := s.Append([]event.Event{text("y"), text(strings.Repeat("z", 500))})
 	if !errors.Is(err, fanout.ErrTooLarge) {
 		t.Fatalf("%v, want ErrTooLarge", err)
 	}
@@ -110,24 +111,24 @@ func TestALogWithALimitTakesAllOfAnAppendOrNothing(t *testing.T) {
 }
 
 func TestALimitCountsWhatIsNotText(t *testing.T) {
-	tests := map[string]func(i int) provider.Event{
-		"runs": func(i int) provider.Event {
-			return provider.Event{Kind: provider.Text, Choice: i % 2, Text: []byte("x")}
+	tests := map[string]func(i int) event.Event{
+		"runs": func(i int) event.Event {
+			return event.Event{Kind: event.Text, Choice: i % 2, Text: []byte("x")}
 		},
-		"names": func(i int) provider.Event {
-			return provider.Event{Kind: provider.ToolCall, Tool: provider.Tool{Index: i, Name: strings.Repeat("n", 1000)}}
+		"names": func(i int) event.Event {
+			return event.Event{Kind: event.ToolCall, Tool: event.Tool{Index: i, Name: strings.Repeat("n", 1000)}}
 		},
-		"empty fragments": func(int) provider.Event {
-			return provider.Event{Kind: provider.ToolCall}
+		"empty fragments": func(int) event.Event {
+			return event.Event{Kind: event.ToolCall}
 		},
 	}
-	for name, event := range tests {
+	for name, make := range tests {
 		t.Run(name, func(t *testing.T) {
 			const limit = 64 << 10
 			s := fanout.NewStream(fanout.NewID(), limit)
 			var err error
 			for i := 0; err == nil && i < limit; i++ {
-				err = s.Append([]provider.Event{event(i)})
+				err = s.Append([]event.Event{make(i)})
 			}
 			if !errors.Is(err, fanout.ErrTooLarge) {
 				t.Fatalf("%v, want ErrTooLarge", err)
@@ -147,12 +148,12 @@ func TestEstimatesOfMemoryAreRight(t *testing.T) {
 }
 
 func TestARecycledLogDoesNotHoldWhatItHadOnce(t *testing.T) {
-	for name, ev := range map[string]provider.Event{
+	for name, ev := range map[string]event.Event{
 		"text": text(strings.Repeat("x", 1<<20)),
-		"name": {Kind: provider.ToolCall, Tool: provider.Tool{Name: strings.Repeat("x", 1<<20)}},
+		"name": {Kind: event.ToolCall, Tool: event.Tool{Name: strings.Repeat("x", 1<<20)}},
 	} {
 		s := fanout.NewStream(fanout.NewID(), 0)
-		if err := s.Append([]provider.Event{ev}); err != nil {
+		if err := s.Append([]event.Event{ev}); err != nil {
 			t.Fatal(err)
 		}
 		s.Recycle()
@@ -224,7 +225,7 @@ func TestTheNewestAppendIsNotALag(t *testing.T) {
 		}
 	}
 	lag(0, 0)
-	burst := make([]provider.Event, 100)
+	burst := make([]event.Event, 100)
 	for i := range burst {
 		burst[i] = text("12345")
 	}

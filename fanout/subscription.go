@@ -1,6 +1,6 @@
 package fanout
 
-import "github.com/caddy-llmstream/caddy-llmstream/provider"
+import "github.com/caddy-llmstream/caddy-llmstream/internal/event"
 
 // Subscription is the place of one reader in a channel: which notices it has
 // had, and its cursor in each response that it follows. It belongs to one
@@ -101,7 +101,7 @@ type Item struct {
 	// Started and Ended tell which notice it is; neither: Events.
 	Started, Ended bool
 	// Terminal is how it has ended; nil where Ended is false.
-	Terminal *provider.Event
+	Terminal *event.Event
 	// Events is a part of the response's log. The reader calls Had for each
 	// event that it has had.
 	Events Batch

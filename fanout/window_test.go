@@ -1,6 +1,8 @@
 package fanout_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
 )
 
 func TestAWindowKeepsTheLastEvents(t *testing.T) {
@@ -39,7 +40,7 @@ func TestAWindowKeepsWhatTheNewestAppendBrought(t *testing.T) {
 	s.Window(4)
 	c := open(t, s, 0)
 	for round := range 20 {
-		burst := make([]provider.Event, 50)
+		burst := make([]event.Event, 50)
 		for i := range burst {
 			burst[i] = text("x")
 		}
@@ -125,7 +126,7 @@ func TestAWindowLeavesBatchesAlone(t *testing.T) {
 func TestAWindowCostsAConstantTimePerEvent(t *testing.T) {
 	s := fanout.NewStream(fanout.NewID(), 0)
 	s.Window(64)
-	events := []provider.Event{text("hello")}
+	events := []event.Event{text("hello")}
 	perAppend := testing.AllocsPerRun(100_000, func() {
 		if err := s.Append(events); err != nil {
 			t.Fatal(err)
@@ -172,7 +173,7 @@ func TestSkipLeavesTheTerminalEvent(t *testing.T) {
 			t.Fatalf("missed %d, want %d; %d bytes left", missed, want, batch.Bytes())
 		}
 		index, ev, ok := batch.Next(false)
-		if ok != ended || (ended && (index != 6 || ev.Kind != provider.Done)) {
+		if ok != ended || (ended && (index != 6 || ev.Kind != event.Done)) {
 			t.Fatalf("after the skip: %d %+v %v", index, ev, ok)
 		}
 		if batch.Len() != 0 {

@@ -10,7 +10,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/caddy-llmstream/caddy-llmstream"
-	_ "github.com/caddy-llmstream/caddy-llmstream/llmsim"
+	_ "github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 )
 
 func main() {

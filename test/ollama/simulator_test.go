@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 	"github.com/caddy-llmstream/caddy-llmstream/test/ollama/tinymodel"
 )
 

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/corpus"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
 )
 
 // answers is a backend that answers each run in its own way: the first segment

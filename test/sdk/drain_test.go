@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
 )
 
 // drainingRoutes is a Caddyfile with a route for each dialect, whose streams

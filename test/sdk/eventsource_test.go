@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 )
 
 // What a page asks its backend for, and once more with a tool.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/corpus"
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 )
 
 // failures are the error events of the formats that only pass through.

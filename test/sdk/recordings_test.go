@@ -1,19 +1,21 @@
 package sdk_test
 
 import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
 	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/corpus"
-	"github.com/caddy-llmstream/caddy-llmstream/provider"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 
 // recording is a recorded stream that the handler decodes.
 type recording struct {
 	corpus.Recording
-	finish  provider.FinishReason
+	finish  event.FinishReason
 	choices bool // there is more than one
 }
 
@@ -50,10 +52,10 @@ func (r *recording) decode() bool {
 	return reader.State() == provider.Recognised
 }
 
-func (r *recording) learn(events []provider.Event) {
+func (r *recording) learn(events []event.Event) {
 	for _, ev := range events {
 		r.choices = r.choices || ev.Choice > 0
-		if ev.Kind == provider.Done {
+		if ev.Kind == event.Done {
 			r.finish = ev.Result.Finish
 		}
 	}
@@ -196,9 +198,9 @@ func (c *client) finish(rec *recording) string {
 	if c.textRefuses && rec.Want.Refusal != "" {
 		return c.filtered
 	}
-	words := map[provider.FinishReason]string{
-		provider.FinishStop: c.stop, provider.FinishLength: c.length, provider.FinishToolCalls: c.toolCalls,
-		provider.FinishContentFilter: c.filtered,
+	words := map[event.FinishReason]string{
+		event.FinishStop: c.stop, event.FinishLength: c.length, event.FinishToolCalls: c.toolCalls,
+		event.FinishContentFilter: c.filtered,
 	}
 	if word := words[rec.finish]; word != "" {
 		return word
@@ -206,7 +208,7 @@ func (c *client) finish(rec *recording) string {
 	switch {
 	case c.dialect == "ai-sdk":
 		return "other"
-	case c.dialect == "anthropic" && rec.finish == provider.FinishPause:
+	case c.dialect == "anthropic" && rec.finish == event.FinishPause:
 		return "pause_turn"
 	}
 	return c.stop

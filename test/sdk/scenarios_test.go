@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddy-llmstream/caddy-llmstream/llmsim"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 )
 
 // scenario is one way in which a response can come.

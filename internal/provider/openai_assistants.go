@@ -1,0 +1,198 @@
+package provider
+
+import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
+	"strings"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
+)
+
+// openAIAssistants decodes the streams of runs of OpenAI's Assistants:
+// https://platform.openai.com/docs/api-reference/assistants-streaming/events
+//
+// What an event is says its name; its data is the object that has changed. The
+// text comes in deltas of messages, tool calls in deltas of steps, and how the
+// run ended in the run. Then there is a done with [DONE].
+type openAIAssistants struct {
+	calls toolCalls // of functions
+	begun bool
+}
+
+func newOpenAIAssistants() Decoder { return new(openAIAssistants) }
+
+func isOpenAIAssistants(p probe) bool {
+	return strings.HasPrefix(p.name, "thread.") || strings.HasPrefix(p.object.Get("object").Str, "thread.")
+}
+
+// assistantsMeaning tells which events carry no output, and which is the end. A
+// failure is not an end that may pass for a good one.
+func assistantsMeaning(name string) meaning {
+	switch name {
+	case "thread.message.delta", "thread.run.step.delta", "thread.run.failed":
+		return mayCarryOutput
+	case "done":
+		return isEnd
+	}
+	if strings.HasPrefix(name, "thread.") {
+		return carriesNone
+	}
+	return mayCarryOutput
+}
+
+// assistantsObject is what an event carries: the insides of strings, objects
+// whole. What is not there is nil.
+type assistantsObject struct {
+	kind   []byte
+	id     []byte
+	model  []byte
+	status []byte
+	reason []byte // of incomplete_details
+	delta  []byte
+	failed []byte // last_error
+	usage  event.TokenUsage
+}
+
+// Decode translates one event.
+func (d *openAIAssistants) Decode(ev sse.Event, out *Events) error {
+	c := cursor{data: ev.Data}
+	o := assistantsObject{usage: noUsage}
+	o.read(&c)
+	if !c.end() {
+		return errInvalid
+	}
+	if !d.begun {
+		d.begun = true
+		out.Open(0)
+	}
+	switch string(o.kind) {
+	case "thread.message.delta":
+		decodeMessageContent(o.delta, out)
+	case "thread.run.step.delta":
+		d.decodeStep(o.delta, out)
+	case "thread.run":
+		o.decodeRun(out)
+	}
+	return nil
+}
+
+func (o *assistantsObject) read(c *cursor) {
+	for ok := c.open('{'); ok; ok = c.more('{') {
+		switch string(c.key()) {
+		case "object":
+			o.kind = c.str()
+		case "id":
+			o.id = c.str()
+		case "model":
+			o.model = c.str()
+		case "status":
+			o.status = c.str()
+		case "incomplete_details":
+			o.reason = c.field("reason")
+		case "delta":
+			o.delta = c.raw()
+		case "last_error":
+			if raw := c.raw(); len(raw) > 0 && raw[0] == '{' {
+				o.failed = raw
+			}
+		case "usage":
+			o.usage = decodeUsage(c, "prompt_tokens", "completion_tokens")
+		default:
+			c.skip()
+		}
+	}
+}
+
+// decodeRun adds what a run says of itself. A run that requires an action goes
+// on in another response.
+func (o *assistantsObject) decodeRun(out *Events) {
+	out.Identify(o.model, o.id)
+	out.Usage(o.usage)
+	switch string(o.status) {
+	case "failed":
+		if o.failed == nil {
+			o.failed = []byte(`{"message":"the run has failed"}`)
+		}
+		out.Fail(sse.Event{Data: o.failed})
+	case "incomplete":
+		if len(o.reason) > 0 {
+			o.status = o.reason
+		}
+		out.Finish(0, o.status)
+	case "completed", "requires_action", "cancelled", "expired":
+		out.Finish(0, o.status)
+	}
+}
+
+// decodeMessageContent adds the parts of a message's delta.
+func decodeMessageContent(delta []byte, out *Events) {
+	c := cursor{data: delta}
+	for ok := c.enter('{'); ok; ok = c.more('{') {
+		if string(c.key()) != "content" {
+			c.skip()
+			continue
+		}
+		for ok := c.enter('['); ok; ok = c.more('[') {
+			for ok := c.enter('{'); ok; ok = c.more('{') {
+				switch string(c.key()) {
+				case "text":
+					out.Delta(event.Text, 0, c.field("value"))
+				case "refusal":
+					out.Delta(event.Refusal, 0, c.str())
+				default:
+					c.skip()
+				}
+			}
+		}
+	}
+}
+
+// decodeStep adds the tool calls of a step's delta that are functions. The
+// others are tools that OpenAI runs itself.
+func (d *openAIAssistants) decodeStep(delta []byte, out *Events) {
+	c := cursor{data: delta}
+	for ok := c.enter('{'); ok; ok = c.more('{') {
+		if string(c.key()) != "step_details" {
+			c.skip()
+			continue
+		}
+		for ok := c.enter('{'); ok; ok = c.more('{') {
+			if string(c.key()) != "tool_calls" {
+				c.skip()
+				continue
+			}
+			for ok := c.enter('['); ok; ok = c.more('[') {
+				d.decodeCall(&c, out)
+			}
+		}
+	}
+}
+
+func (d *openAIAssistants) decodeCall(c *cursor, out *Events) {
+	var f chatFragment
+	isFunction := false
+	for ok := c.enter('{'); ok; ok = c.more('{') {
+		switch string(c.key()) {
+		case "index":
+			f.index = c.count()
+		case "id":
+			f.id = c.str()
+		case "function":
+			isFunction = true
+			f.readFunction(c)
+		default:
+			c.skip()
+		}
+	}
+	if !isFunction {
+		return
+	}
+	if len(f.id) > 0 { // every step counts from 0
+		call := d.calls.open(toolCall{index: f.index})
+		out.OpenTool(0, event.Tool{Index: call.canonical, ID: unquote(f.id), Name: unquote(f.name)}, f.args)
+	} else if call := d.calls.find(f.index); call != nil {
+		out.Tool(0, call.canonical, f.args)
+	}
+}
+
+var _ Decoder = (*openAIAssistants)(nil)

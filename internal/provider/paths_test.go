@@ -1,0 +1,87 @@
+package provider_test
+
+import (
+	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
+)
+
+func TestNamesLLM(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		"/v1/chat/completions":                          true,
+		"/v1/chat/completions/":                         true,
+		"/openai/deployments/d/chat/completions":        true,
+		"/v1beta/openai/chat/completions":               true,
+		"/v1/completions":                               true,
+		"/completion":                                   true,
+		"/infill":                                       true,
+		"/v1/responses":                                 true,
+		"/v1/responses/resp_123":                        true,
+		"/v1/messages":                                  true,
+		"/v1/projects/p/models/claude:streamRawPredict": true,
+		"/v1/complete":                                  true,
+		"/v1beta/models/gemini-2.5-flash:streamGenerateContent": true,
+		"/v1beta/interactions": true,
+		"/api/chat":            true,
+		"/api/generate":        true,
+		"/v2/chat":             true,
+		"/v1/chat":             true,
+		"/model/anthropic.claude-v2/converse-stream":          true,
+		"/model/anthropic.claude/invoke-with-response-stream": true,
+		"/generate_stream":                         true,
+		"/v1/threads/t/runs":                       true,
+		"/v1/threads/runs":                         true,
+		"/ml/v1/text/generation_stream":            true,
+		"/ml/v1/text/chat_stream":                  true,
+		"/v1/threads/t/runs/r/submit_tool_outputs": true,
+		"/ml/v1-beta/generation/text_stream":       true,
+		"":                                         false,
+		"/":                                        false,
+		"/v1/models":                               false,
+		"/v1/messages/count_tokens":                false,
+		"/v1beta/models/gemini-2.5-flash:generateContent": false,
+		"/events":                  false,
+		"/survey/responses/12":     false,
+		"/v1/audio/transcriptions": false,
+	} {
+		if got := provider.NamesLLM(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+func TestIsCandidate(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		contentType, path string
+		status            int
+		want              bool
+	}{
+		{"text/event-stream", "", 200, true},
+		{"text/event-stream;charset=UTF-8", "", 201, true},
+		{"Text/Event-Stream ; charset=utf-8", "", 299, true},
+		{"text/event-stream", chatPath, 300, false},
+		{"text/event-stream", chatPath, 199, false},
+		{"text/event-stream", chatPath, 429, false},
+		{"application/x-ndjson", "", 200, true},
+		{"application/ndjson", "", 200, true},
+		{"application/jsonl", "", 200, true},
+		{"application/x-jsonlines", "", 200, true},
+		{"application/stream+json", "", 200, true},
+		{"application/vnd.amazon.eventstream", "", 200, true},
+		{"application/json", chatPath, 200, false},
+		{"application/json; charset=UTF-8", "/v1beta/models/g:streamGenerateContent", 200, true},
+		{"application/json", "/v1beta/models/g:generateContent", 200, false},
+		{"", chatPath, 200, true},
+		{"text/plain; charset=utf-8", chatPath, 200, true},
+		{"application/octet-stream", "/api/chat", 200, true},
+		{"", "/", 200, false},
+		{"text/plain", "/robots.txt", 200, false},
+		{"text/html", chatPath, 200, false},
+	} {
+		if got := provider.IsCandidate(tt.contentType, tt.path, tt.status); got != tt.want {
+			t.Errorf("%q, %q, %d: %v", tt.contentType, tt.path, tt.status, got)
+		}
+	}
+}

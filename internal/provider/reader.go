@@ -1,0 +1,358 @@
+package provider
+
+import (
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
+	"bytes"
+	"errors"
+	"net/http"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
+)
+
+// defaultMaxEvent is the limit of one event, in bytes, unless another is set.
+const defaultMaxEvent = 1 << 20
+
+// holdSlack is what a response that is not recognised may have, in bytes,
+// beside one event of the largest size: names of fields and of events.
+const holdSlack = 1 << 10
+
+// State is what a Reader knows of a response.
+type State uint8
+
+// The states. Recognised and Opaque are final.
+const (
+	// Undetermined: the bytes so far do not tell. They are held back.
+	Undetermined State = iota
+	// Recognised: what Feed returns stands for the response, even where that
+	// is only the error that ended it before its format was clear.
+	Recognised
+	// Opaque: no token stream that we know. It is to be passed on untouched,
+	// beginning with what Held returns.
+	Opaque
+)
+
+// Options says what a Reader may know of a response beforehand.
+type Options struct {
+	Path        string // of the request; empty where it is not known
+	ContentType string // of the response
+	MaxEvent    int    // longest single event in bytes; 0 means 1 MiB
+}
+
+// Reader reads the body of one response, whatever its format. It is not safe
+// for concurrent use.
+type Reader struct {
+	opts Options
+	llm  bool // the request path names an LLM API
+
+	state  State
+	ended  bool // the terminal event was returned
+	format string
+
+	// While Undetermined.
+	hold    *hold
+	guess   *format      // what to take the response for if nothing else comes
+	failure *event.Error // an error came first, and nothing says yet whose
+
+	framing framing
+	split   sse.Splitter
+	means   func(name string) meaning // nil where names mean nothing
+	decoder Decoder
+	out     Events
+	outcome outcome
+	skipped int
+	held    []byte
+}
+
+// NewReader returns a Reader at the start of a response body.
+func NewReader(o Options) *Reader {
+	if o.MaxEvent <= 0 {
+		o.MaxEvent = defaultMaxEvent
+	}
+	return &Reader{
+		opts:    o,
+		llm:     NamesLLM(o.Path),
+		hold:    new(hold),
+		outcome: outcome{usage: noUsage},
+	}
+}
+
+// Feed takes the next bytes of the body and returns the events that they
+// complete. The events and their texts are valid until the next call of Feed,
+// Close, Finish or Release; p is not kept. After a terminal event there are no
+// more.
+func (r *Reader) Feed(p []byte) []event.Event {
+	r.out.Reset()
+	r.held = nil
+	switch {
+	case r.ended || r.state == Opaque:
+		return nil
+	case r.state == Recognised:
+		r.read(p)
+	default:
+		r.detect(p)
+	}
+	return r.out.List()
+}
+
+// Close tells that the body has ended, cleanly or not, and returns the events
+// that this completes. Unless the response is Opaque, the terminal event is
+// among them if it was not returned before.
+func (r *Reader) Close() []event.Event {
+	r.out.Reset()
+	r.held = nil
+	if r.state == Undetermined && !r.ended {
+		r.detectAtEnd()
+	}
+	if r.state == Recognised && !r.ended {
+		r.split.Close()
+		r.drain(true)
+	}
+	if r.state == Recognised && !r.ended {
+		r.endOfBody()
+	}
+	return r.out.List()
+}
+
+// Finish ends a response that has Finished without its terminal event, as the
+// limit between two tokens does, and returns that event.
+func (r *Reader) Finish() []event.Event {
+	r.out.Reset()
+	r.held = nil
+	if r.state == Recognised && !r.ended {
+		r.done()
+	}
+	return r.out.List()
+}
+
+// Release gives the memory of the last events back, for other Readers to use.
+// A Reader that waits for bytes does well to have none.
+func (r *Reader) Release() { r.out.Release() }
+
+// Finished reports whether every choice has finished while the provider's end
+// of the stream is still to come.
+func (r *Reader) Finished() bool {
+	return r.state == Recognised && !r.ended && r.outcome.finished()
+}
+
+// State returns what is known of the response.
+func (r *Reader) State() State { return r.state }
+
+// Held returns all bytes that were fed until the response turned out Opaque,
+// those of the call that did it included; after any further call, nil. Of
+// comments it has at most the last MaxEvent bytes.
+func (r *Reader) Held() []byte { return r.held }
+
+// Format returns the name of the wire format, empty until it is recognised.
+func (r *Reader) Format() string { return r.format }
+
+// Model returns the model that the provider says it runs, empty where it has
+// not said.
+func (r *Reader) Model() string { return r.out.model }
+
+// ResponseID returns the provider's own id of the response, empty where it has
+// not given one.
+func (r *Reader) ResponseID() string { return r.out.id }
+
+// Usage returns the token counts so far, nil where the provider has sent none.
+// Those of a response that was completed are in its Result; this has those of
+// one that failed, too.
+func (r *Reader) Usage() *event.TokenUsage { return r.outcome.counts() }
+
+// Skipped returns how many events could not be decoded and were skipped,
+// because by their names they carry no output.
+func (r *Reader) Skipped() int { return r.skipped }
+
+// read takes bytes of a response whose format is known.
+func (r *Reader) read(p []byte) {
+	r.split.Feed(p)
+	r.drain(false)
+}
+
+// drain decodes the events that are complete. At the end of the body the last
+// one may be cut off.
+func (r *Reader) drain(atEnd bool) {
+	for {
+		ev, ok := r.split.Next()
+		if !ok {
+			break
+		}
+		if r.decode(ev, atEnd); r.ended {
+			return
+		}
+	}
+	if err := r.split.Err(); err != nil {
+		r.fail(splitError(err))
+		return
+	}
+	if array, ok := r.split.(*sse.Array); ok && array.Ended() {
+		r.endOfBody() // nothing can come after its bracket
+	}
+}
+
+// decode translates one event.
+func (r *Reader) decode(ev sse.Event, atEnd bool) {
+	start := len(r.out.list)
+	switch common(ev) {
+	case commonEmpty:
+		if r.meaningOf(ev) == isEnd {
+			r.done()
+		}
+		return
+	case commonDone:
+		r.done()
+		return
+	case commonError:
+		r.out.Fail(ev)
+	case commonNothing:
+		if err := r.decoder.Decode(ev, &r.out); err != nil {
+			r.out.list = r.out.list[:start]
+			r.undecodable(ev, atEnd)
+			return
+		}
+	}
+	r.fold(start)
+}
+
+// undecodable deals with an event that the decoder has given up on.
+func (r *Reader) undecodable(ev sse.Event, atEnd bool) {
+	switch r.meaningOf(ev) {
+	case isEnd:
+		r.done()
+	case carriesNone:
+		r.skipped++
+	case mayCarryOutput:
+		if !atEnd { // else the event was cut off, and so was the response
+			r.fail(invalid())
+		}
+	}
+}
+
+// meaningOf returns what an event is by its name.
+func (r *Reader) meaningOf(ev sse.Event) meaning {
+	if r.means == nil {
+		return mayCarryOutput
+	}
+	return r.means(string(ev.Name))
+}
+
+// fold takes the facts out of the events from start on, and leaves the output
+// and, where it has come to that, the terminal event.
+func (r *Reader) fold(start int) {
+	kept := r.out.list[:start]
+	for i := start; i < len(r.out.list); i++ {
+		ev := &r.out.list[i]
+		switch {
+		case ev.Kind == event.End:
+			r.out.list = kept
+			r.done()
+			return
+		case ev.Kind.IsTerminal():
+			r.out.list = append(kept, *ev)
+			r.end()
+			return
+		}
+		r.outcome.take(ev)
+		if !ev.Kind.IsOutput() {
+			continue
+		}
+		if len(kept) == i { // it stands where it is to stand
+			kept = r.out.list[:i+1]
+		} else {
+			kept = append(kept, *ev)
+		}
+	}
+	r.out.list = kept
+}
+
+// endOfBody ends the response because there is no more of it.
+func (r *Reader) endOfBody() {
+	if r.outcome.finished() {
+		r.done()
+		return
+	}
+	r.fail(&event.Error{
+		Code:    event.CodeUpstreamTruncated,
+		Status:  http.StatusBadGateway,
+		Message: "the upstream ended the response before it was complete",
+	})
+}
+
+// done ends the response as complete.
+func (r *Reader) done() {
+	r.out.list = append(r.out.list, event.Event{Kind: event.Done, Result: r.outcome.result()})
+	r.end()
+}
+
+// fail ends the response with an error.
+func (r *Reader) fail(err *event.Error) {
+	r.out.list = append(r.out.list, event.Event{Kind: event.Failed, Err: err})
+	r.end()
+}
+
+// end lets go of what is not needed after the terminal event.
+func (r *Reader) end() {
+	r.state = Recognised
+	r.ended = true
+	r.hold, r.split, r.decoder = nil, nil, nil
+}
+
+// splitError returns the error for that of a splitter.
+func splitError(err error) *event.Error {
+	if errors.Is(err, sse.ErrEventTooLarge) {
+		return tooLarge()
+	}
+	return invalid()
+}
+
+func invalid() *event.Error {
+	return &event.Error{
+		Code:    event.CodeInvalidUpstream,
+		Status:  http.StatusBadGateway,
+		Message: "the upstream sent an event that cannot be decoded",
+	}
+}
+
+func tooLarge() *event.Error {
+	return &event.Error{
+		Code:    event.CodeEventTooLarge,
+		Status:  http.StatusBadGateway,
+		Message: "the upstream sent an event larger than max_event",
+	}
+}
+
+// commonEvent is an event that means the same in every format.
+type commonEvent uint8
+
+const (
+	commonNothing commonEvent = iota // it is the format's own
+	commonEmpty                      // no data, or null
+	commonDone                       // OpenAI's [DONE], which others have taken over
+	commonError
+)
+
+func common(ev sse.Event) commonEvent {
+	if string(ev.Name) == "error" {
+		return commonError
+	}
+	if len(ev.Data) > 16 { // more than any of these with white space around it
+		return commonNothing
+	}
+	switch string(bytes.TrimSpace(ev.Data)) {
+	case "", "null":
+		return commonEmpty
+	case "[DONE]":
+		return commonDone
+	}
+	return commonNothing
+}
+
+// objectOf returns the JSON object that is an event's data, if it is one.
+func objectOf(data []byte) gjson.Result {
+	if object := gjson.Parse(view(data)); object.IsObject() && isJSON(data) {
+		return object
+	}
+	return gjson.Result{}
+}
