@@ -1,83 +1,21 @@
 package llmstream
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/caddy-llmstream/caddy-llmstream/drain"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/limit"
 )
-
-// MaxStreams bounds how many generations run at a time. Only requests that can
-// generate count, and only while they hold an upstream call. The count goes on
-// over a reload, also when the numbers change.
-type MaxStreams struct {
-	// Handlers with the same name share one limit, across sites. Without a
-	// name, a limit belongs to its server, matcher and place among equals.
-	Name string `json:"name,omitempty"`
-
-	// How many generations may run at a time. 0 is no bound on the whole,
-	// where `per` bounds them.
-	Max int `json:"max,omitempty"`
-
-	// How many requests may wait for a place. Default: none; what finds no
-	// place is answered with 429.
-	Queue int `json:"queue,omitempty"`
-
-	// How long one may wait.
-	Wait caddy.Duration `json:"wait,omitempty"`
-
-	// A placeholder whose value is a key, such as
-	// `{http.request.header.Authorization}`.
-	Per string `json:"per,omitempty"`
-
-	// How many generations of one key may run or wait. It is checked before
-	// the queue. An empty key is one key.
-	PerMax int `json:"per_max,omitempty"`
-
-	// What tells a limit without a name from others of its server; the
-	// Caddyfile puts the matcher here.
-	Place string `json:"place,omitempty"`
-}
-
-func (m *MaxStreams) validate() error {
-	switch {
-	case m.Max < 0:
-		return fmt.Errorf("max_streams: must be at least 1, not %d", m.Max)
-	case m.Queue < 0, m.Queue > 0 && m.Wait <= 0, m.Queue == 0 && m.Wait != 0:
-		return errors.New("max_streams: queue needs a length of at least 1 and a time longer than 0")
-	case m.Queue > 0 && m.Max == 0:
-		return errors.New("max_streams: a queue needs a number of streams to wait for")
-	case (m.Per == "") != (m.PerMax == 0), m.PerMax < 0:
-		return errors.New("max_streams: per needs a placeholder and a number of at least 1")
-	case m.Per != "" && !hasPlaceholder(m.Per):
-		return fmt.Errorf("per: must be a placeholder; all requests would have the key %q", m.Per)
-	case m.Max == 0 && m.Per == "":
-		return errors.New("max_streams: bounds nothing")
-	}
-	return nil
-}
-
-func (m *MaxStreams) config() limit.Config {
-	return limit.Config{Max: m.Max, Queue: m.Queue, Wait: time.Duration(m.Wait), PerKey: m.PerMax}
-}
-
-// limits are the limiters of this process by key. Each is used by the handlers
-// that have it and by every place that is taken, so that its count goes on
-// over a reload.
-var limits = caddy.NewUsagePool()
 
 // pooledLimiter is a limiter in the pool.
 type pooledLimiter struct{ *limit.Limiter }
@@ -85,8 +23,11 @@ type pooledLimiter struct{ *limit.Limiter }
 // Destruct implements caddy.Destructor. Nobody uses the limiter any more.
 func (pooledLimiter) Destruct() error { return nil }
 
+// acquireLimiter returns the limiter of a key, which the caller must release. It
+// is used by the handlers that have the limit and by every place that is taken,
+// so that its count goes on over a reload.
 func acquireLimiter(key string, config limit.Config) (*limit.Limiter, error) {
-	v, _, err := limits.LoadOrNew(key, func() (caddy.Destructor, error) {
+	v, _, err := process.limiters.LoadOrNew(key, func() (caddy.Destructor, error) {
 		return pooledLimiter{limit.New(config)}, nil
 	})
 	if err != nil {
@@ -125,7 +66,7 @@ func newAdmission(ctx caddy.Context, app *App, m *MaxStreams) (*admission, error
 }
 
 func (a *admission) release() error {
-	_, err := limits.Delete(a.key)
+	_, err := process.limiters.Delete(a.key)
 	return err
 }
 
@@ -155,44 +96,78 @@ type earlyBody struct {
 	io.Closer
 }
 
-// enter takes a place for a request, perhaps after waiting for it, and returns
-// what gives it back. The error is one that the client is told, or that of the
-// context.
-func (a *admission) enter(ctx context.Context, repl *caddy.Replacer) (leave func(), err error) {
+// enter returns what takes a place for a request, perhaps after waiting for it.
+// That in turn returns what gives the place back, or an error that the client is
+// told, or ingest.ErrClientGone.
+func (a *admission) enter(r *http.Request) func(ctx context.Context) (leave func(), err error) {
 	if a == nil {
-		return func() {}, nil
+		return func(context.Context) (func(), error) { return func() {}, nil }
 	}
-	key := ""
-	if a.per != "" {
-		key = repl.ReplaceAll(a.per, "")
+	return func(ctx context.Context) (func(), error) {
+		key := ""
+		if a.per != "" {
+			key = replacerOf(r).ReplaceAll(a.per, "")
+		}
+		slot, err := a.limiter.Acquire(ctx, key)
+		if code := limit.Code(err); code != "" {
+			return nil, a.refusal(code, err, key)
+		}
+		if err != nil {
+			return nil, ingest.ErrClientGone
+		}
+		if _, err := acquireLimiter(a.key, a.config); err != nil {
+			slot.Release()
+			return nil, err
+		}
+		return sync.OnceFunc(func() {
+			slot.Release()
+			_, _ = process.limiters.Delete(a.key)
+		}), nil
 	}
-	slot, err := a.limiter.Acquire(ctx, key)
-	if code := limit.Code(err); code != "" {
-		return nil, a.refusal(event.Code(code), err, key)
+}
+
+// keepingRegistry is admit for a response that outlives its client's request: it
+// holds the registry in which the response is found, whatever becomes of the
+// configuration.
+func keepingRegistry(admit func(context.Context) (func(), error)) func(context.Context) (func(), error) {
+	return func(ctx context.Context) (func(), error) {
+		leave, err := admit(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := acquireRegistry(); err != nil {
+			leave()
+			return nil, err
+		}
+		return func() {
+			leave()
+			_ = releaseRegistry()
+		}, nil
 	}
-	if err != nil {
-		return nil, errClientGone
-	}
-	if _, err := acquireLimiter(a.key, a.config); err != nil {
-		slot.Release()
-		return nil, err
-	}
-	return sync.OnceFunc(func() {
-		slot.Release()
-		_, _ = limits.Delete(a.key)
-	}), nil
 }
 
 // refusal is the answer to a request that gets no place.
 func (a *admission) refusal(code event.Code, err error, key string) error {
 	status := http.StatusTooManyRequests
-	if errors.Is(err, limit.ErrDraining) {
+	if code == event.CodeDraining {
 		status = http.StatusServiceUnavailable
 	}
 	message, _ := strings.CutPrefix(err.Error(), "limit: ")
-	return &turnedAwayError{
-		answer:     &event.Error{Code: code, Status: status, Message: message},
-		retryAfter: a.limiter.RetryAfter(key),
-		reason:     string(drain.Exit),
+	return &deliver.RefusalError{
+		Answer:     &event.Error{Code: code, Status: status, Message: message},
+		RetryAfter: a.limiter.RetryAfter(key),
+		Reason:     event.ReasonExit,
 	}
+}
+
+// queuedRequests returns how many requests wait for a place, at all limits
+// together.
+func queuedRequests() int {
+	n := 0
+	process.limiters.Range(func(_, v any) bool {
+		_, queued := v.(pooledLimiter).Stats()
+		n += queued
+		return true
+	})
+	return n
 }

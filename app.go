@@ -3,6 +3,8 @@ package llmstream
 import (
 	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -10,11 +12,50 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 )
 
 func init() {
 	caddy.RegisterModule(new(App))
 	httpcaddyfile.RegisterGlobalOption("llm_stream", parseGlobal)
+	process.metrics = sync.OnceValues(func() (plain, withModel *observe.Metrics) {
+		return observe.NewMetrics(queuedRequests)
+	})
+}
+
+// process is the state of this process that outlives configurations.
+var process = struct {
+	registries *caddy.UsagePool // one registry, by registryKey
+	limiters   *caddy.UsagePool // by the key of a limit
+	metrics    func() (plain, withModel *observe.Metrics)
+	clients    atomic.Int64 // open client requests of all sites
+	drainers   drainers
+}{
+	registries: caddy.NewUsagePool(),
+	limiters:   caddy.NewUsagePool(),
+	drainers:   drainers{set: make(map[*drainer]struct{})},
+}
+
+const registryKey = "responses"
+
+// acquireRegistry returns the registry of the responses of this process, which
+// the caller must release. It lives as long as a configuration or a running
+// response uses it.
+func acquireRegistry() (*fanout.Registry, error) {
+	v, _, err := process.registries.LoadOrNew(registryKey, func() (caddy.Destructor, error) {
+		return fanout.NewRegistry(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*fanout.Registry), nil
+}
+
+func releaseRegistry() error {
+	_, err := process.registries.Delete(registryKey)
+	return err
 }
 
 // App holds the settings that all llm_stream handlers of a process share.
@@ -32,10 +73,10 @@ type App struct {
 	// the backend decides how many values it has.
 	ModelLabel bool `json:"model_label,omitempty"`
 
-	ctx     caddy.Context
-	metrics *metricSet
-	shared  *shared
-	grace   time.Duration // Caddy's grace_period; 0 where there is none
+	ctx      caddy.Context
+	metrics  *observe.Metrics
+	registry *fanout.Registry
+	grace    time.Duration // Caddy's grace_period; 0 where there is none
 
 	places     map[string]int // how many limits without a name are alike
 	admissions map[string]*admission
@@ -54,14 +95,15 @@ func (a *App) Provision(ctx caddy.Context) (err error) {
 	a.ctx = ctx
 	a.places = make(map[string]int)
 	a.admissions = make(map[string]*admission)
-	a.metrics = plainMetrics()
+	plain, withModel := process.metrics()
+	a.metrics = plain
 	if a.ModelLabel {
-		a.metrics = modelMetrics()
+		a.metrics = withModel
 	}
-	if err := a.metrics.register(ctx.GetMetricsRegistry()); err != nil {
+	if err := a.metrics.Register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
-	a.shared, err = acquireShared()
+	a.registry, err = acquireRegistry()
 	return err
 }
 
@@ -78,7 +120,7 @@ func (a *App) Validate() error {
 
 // Start applies the settings to what outlives a configuration.
 func (a *App) Start() error {
-	a.shared.registry.Limit(int(a.MaxMemory))
+	a.registry.Limit(int(a.MaxMemory))
 	if app, err := a.ctx.AppIfConfigured("http"); err == nil {
 		if http, ok := app.(*caddyhttp.App); ok {
 			a.grace = time.Duration(http.GracePeriod)
@@ -110,26 +152,26 @@ func (a *App) Stop() error { return nil }
 
 // Cleanup releases what the app shares with others.
 func (a *App) Cleanup() error {
-	if a.shared == nil {
+	if a.registry == nil {
 		return nil
 	}
-	return releaseShared()
+	return releaseRegistry()
 }
 
 // enter counts a client in, and out again with leave. It reports false, and
 // counts nothing, where there are too many.
 func (a *App) enter() bool {
-	if n := a.shared.clients.Add(1); a.MaxClients > 0 && n > int64(a.MaxClients) {
-		a.shared.clients.Add(-1)
+	if n := process.clients.Add(1); a.MaxClients > 0 && n > int64(a.MaxClients) {
+		process.clients.Add(-1)
 		return false
 	}
-	a.metrics.activeClients.Inc()
+	a.metrics.ClientIn()
 	return true
 }
 
 func (a *App) leave() {
-	a.shared.clients.Add(-1)
-	a.metrics.activeClients.Dec()
+	process.clients.Add(-1)
+	a.metrics.ClientOut()
 }
 
 // parseGlobal sets up the app from the global option. Syntax:

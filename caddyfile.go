@@ -43,7 +43,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		handler.Resume.Place = string(h.JSON(matcher))
 	}
 	return h.NewRoute(nil, &caddyhttp.Subroute{Routes: caddyhttp.RouteList{
-		moduleRoute(controlMatcher(h, handler.Resume.Prefix), "llm_stream_control", handler.control()),
+		moduleRoute(controlMatcher(h, handler.Resume.Prefix), "llm_stream_control", &Control{handler.Delivery}),
 		moduleRoute(matcher, "llm_stream", handler),
 	}}), nil
 }

@@ -3,27 +3,27 @@
 //
 // A response that is a token stream is decoded into a log of text deltas, and
 // every client is written the part of the log that it has not had yet. All
-// other responses pass through untouched.
+// other responses pass untouched.
+//
+// This package is what only Caddy knows: the configuration, the control
+// endpoints, reload and exit. What happens to a response is in internal/relay
+// and below.
 package llmstream
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
 
-	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
-	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/relay"
 )
 
 func init() {
@@ -33,7 +33,7 @@ func init() {
 // Handler reads the token streams that the next handlers answer with, usually
 // reverse_proxy in front of an LLM backend, and re-emits them as text deltas.
 // The wire format of the backend is recognized from the response. Responses
-// that are not token streams pass through untouched.
+// that are not token streams pass untouched.
 //
 // Headers are committed with the first frame, so that a failure before it is
 // an HTTP status and not a broken stream.
@@ -51,57 +51,16 @@ type Handler struct {
 	Include []string `json:"include,omitempty"`
 
 	// The longest single event of an upstream stream, in bytes. A longer one
-	// ends the response with the error event_too_large. Default: 1 MiB.
+	// ends the response with the error event_too_large. Default: 16 MiB.
 	MaxEvent int64 `json:"max_event,omitempty"`
 
 	// How many generations may run at a time. Default: no bound.
 	MaxStreams *MaxStreams `json:"max_streams,omitempty"`
 
-	// How long things may take.
-	Timeouts *Timeouts `json:"timeouts,omitempty"`
+	Delivery
 
-	// After how much silence towards a client it is sent a comment, so that
-	// nobody on the way takes the connection for dead. Before the upstream's
-	// header it commits the response with status 200, where the request asks
-	// for a stream. Negative switches it off. Default: 15s.
-	Heartbeat caddy.Duration `json:"heartbeat,omitempty"`
-
-	// How many events a client may lag behind the model (and at most 256 KiB,
-	// or one event) before it counts as slow. A client that replays what came
-	// earlier does not lag, and for drop and disconnect one is slow only if its
-	// connection has held a write up for 50 ms. Default: 64.
-	Buffer int `json:"buffer,omitempty"`
-
-	// What is done about a slow client. `block` reads the upstream no further
-	// until it has caught up; only without resume, where it is the default.
-	// `coalesce` sends what it has missed as one delta; only with resume,
-	// where it is the default. `drop` leaves out what it has missed and says
-	// so with an event `gap`; only with emit `text`. `disconnect` ends its
-	// connection, with resume after a reconnect event.
-	SlowClient string `json:"slow_client,omitempty"`
-
-	// Keeps responses, so that they can be resumed, followed and cancelled.
-	// Default: a response belongs to the client who asked for it.
-	Resume *Resume `json:"resume,omitempty"`
-
-	// How clients are treated when the configuration is replaced and when the
-	// process exits.
-	Drain *Drain `json:"drain,omitempty"`
-
-	logger       *zap.Logger
-	app          *App
-	admission    *admission
-	drain        *drainer
-	reasoning    bool
-	toolCalls    bool
-	limits       timeouts.Limits
-	heartbeat    time.Duration
-	writeTimeout time.Duration
-	pace         pace
+	admission *admission
 }
-
-// defaultBuffer is how many events a client may lag.
-const defaultBuffer = 64
 
 // The values of include.
 const (
@@ -109,7 +68,7 @@ const (
 	includeToolCalls = "tool_calls"
 )
 
-const defaultMaxEvent = 1 << 20
+const defaultMaxEvent = 16 << 20
 
 // CaddyModule returns the Caddy module information.
 func (*Handler) CaddyModule() caddy.ModuleInfo {
@@ -121,59 +80,32 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // applyDefaults sets what was left out.
 func (h *Handler) applyDefaults() {
-	h.reasoning = slices.Contains(h.Include, includeReasoning)
-	h.toolCalls = slices.Contains(h.Include, includeToolCalls)
 	if h.MaxEvent == 0 {
 		h.MaxEvent = defaultMaxEvent
 	}
-	if h.Buffer == 0 {
-		h.Buffer = defaultBuffer
-	}
-	if h.Timeouts == nil {
-		h.Timeouts = new(Timeouts)
-	}
-	h.limits = h.Timeouts.limits()
-	h.heartbeat = orDefault(h.Heartbeat, defaultHeartbeat)
-	h.writeTimeout = orDefault(h.Timeouts.Write, defaultWriteTimeout)
-	h.pace = pace{policy: h.SlowClient, events: h.Buffer}
-	if h.Resume != nil {
-		h.Resume.provision()
-		h.pace.resumable = true
-	}
-	if h.Drain == nil {
-		h.Drain = new(Drain)
-	}
-	if h.pace.policy == "" {
-		h.pace.policy = slowBlock
-		if h.Resume != nil {
-			h.pace.policy = slowCoalesce
-		}
-	}
+	h.Delivery.applyDefaults()
 }
 
 // Provision sets up the handler.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
 	h.applyDefaults()
-	app, err := ctx.App("llm_stream")
-	if err != nil {
+	if err := h.Delivery.provision(ctx, ""); err != nil {
 		return err
 	}
-	h.app = app.(*App)
-	if h.MaxStreams != nil {
-		if h.admission, err = newAdmission(ctx, h.app, h.MaxStreams); err != nil {
-			return err
-		}
+	h.route.MaxEvent = int(h.MaxEvent)
+	h.route.Reasoning = slices.Contains(h.Include, includeReasoning)
+	h.route.ToolCalls = slices.Contains(h.Include, includeToolCalls)
+	if h.MaxStreams == nil {
+		return nil
 	}
-	h.drain = newDrainer(ctx, h.app, h.Drain)
-	return nil
+	var err error
+	h.admission, err = newAdmission(ctx, h.app, h.MaxStreams)
+	return err
 }
 
 // Cleanup releases what the handler shares with others.
 func (h *Handler) Cleanup() error {
-	if h.drain != nil {
-		h.drain.cleanup()
-	}
+	h.Delivery.cleanup()
 	if h.admission == nil || h.admission.limiter == nil {
 		return nil
 	}
@@ -182,7 +114,7 @@ func (h *Handler) Cleanup() error {
 
 // Validate makes sure that the configuration can work.
 func (h *Handler) Validate() error {
-	if !hasPlaceholder(h.Emit) && !knownDialect(h.Emit) {
+	if !hasPlaceholder(h.Emit) && !isDialect(h.Emit) {
 		return fmt.Errorf("emit: unknown dialect %q; must be one of %s", h.Emit, strings.Join(dialects, ", "))
 	}
 	for i, what := range h.Include {
@@ -196,50 +128,16 @@ func (h *Handler) Validate() error {
 	if h.MaxEvent < 1 {
 		return fmt.Errorf("max_event: must be at least 1 byte, not %d", h.MaxEvent)
 	}
-	if h.Buffer < 1 {
-		return fmt.Errorf("buffer: must be at least 1 event, not %d", h.Buffer)
-	}
-	if err := h.Timeouts.validate(); err != nil {
-		return err
-	}
-	if err := h.Drain.validate(); err != nil {
-		return err
-	}
 	if h.MaxStreams != nil {
 		if err := h.MaxStreams.validate(); err != nil {
 			return err
 		}
 	}
-	if h.Resume != nil {
-		if err := h.Resume.validate(); err != nil {
-			return err
-		}
-		config := h.Drain.config()
-		if away := config.Spread + 2*config.Retry; time.Duration(h.Resume.Grace) <= away {
-			return fmt.Errorf("grace: must be longer than drain spread + 2 × retry (%v), in which clients come back, not %v",
-				away, time.Duration(h.Resume.Grace))
-		}
+	if err := h.Delivery.validate(); err != nil {
+		return err
 	}
-	return h.validateSlowClient()
-}
-
-func (h *Handler) validateSlowClient() error {
-	switch h.pace.policy {
-	case slowBlock:
-		if h.Resume != nil {
-			return errors.New("slow_client: block would let one client delay others; it can not be used with resume")
-		}
-	case slowCoalesce:
-		if h.Resume == nil {
-			return errors.New("slow_client: coalesce needs a log that is kept; it can be used only with resume")
-		}
-	case slowDrop:
-		if h.Emit != "" && h.Emit != emit.DialectText && !hasPlaceholder(h.Emit) {
-			return fmt.Errorf("slow_client: drop can not be used with emit %s, which has no way to tell of a gap", h.Emit)
-		}
-	case slowDisconnect:
-	default:
-		return fmt.Errorf("slow_client: unknown policy %q; must be block, coalesce, drop or disconnect", h.pace.policy)
+	if h.pace.Policy == deliver.SlowDrop && h.Emit != "" && h.Emit != emit.DialectText && !hasPlaceholder(h.Emit) {
+		return fmt.Errorf("slow_client: drop cannot be used with emit %s, which has no way to tell of a gap", h.Emit)
 	}
 	return nil
 }
@@ -247,31 +145,8 @@ func (h *Handler) validateSlowClient() error {
 // dialects are the values of emit.
 var dialects = append(emit.Dialects(), emit.DialectPassthrough)
 
-func knownDialect(name string) bool {
+func isDialect(name string) bool {
 	return name == "" || slices.Contains(dialects, name)
-}
-
-// maxEvent is max_event for the packages that count in int.
-func (h *Handler) maxEvent() int { return int(h.MaxEvent) }
-
-// emits reports whether output of a kind goes into the log of a response in
-// the dialect.
-func (h *Handler) emits(dialect string, kind event.Kind) bool {
-	switch dialect {
-	case emit.DialectText:
-	case emit.DialectPlain:
-		return kind == event.Text || kind == event.Refusal
-	default:
-		return true
-	}
-	switch kind {
-	case event.Reasoning:
-		return h.reasoning
-	case event.ToolCall:
-		return h.toolCalls
-	default:
-		return true
-	}
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
@@ -279,75 +154,71 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !generates(r) {
 		return next.ServeHTTP(w, r)
 	}
-	return h.admitted(w, r, func() error { return h.serve(w, r, next) })
-}
-
-// admitted serves a client who stays, where there are not too many already.
-func (h *Handler) admitted(w http.ResponseWriter, r *http.Request, serve func() error) error {
-	return h.undrained(w, r, func() error {
-		if !h.app.enter() {
-			return refuseWith(w, r, emit.DialectText, errTooManyClients)
-		}
-		defer h.app.leave()
-		return serve()
-	})
-}
-
-// undrained serves a request unless the process goes down, and lets that wait
-// for it.
-func (h *Handler) undrained(w http.ResponseWriter, r *http.Request, serve func() error) error {
-	if h.drain.Reason() == drain.Exit {
-		return refuseWith(w, r, emit.DialectText, h.drain.turnAway())
-	}
-	defer h.drain.open(w, r)()
-	return serve()
+	return h.counted(w, r, func() error { return h.serve(w, r, next) })
 }
 
 // serve answers a request that can start a generation.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	dialect, err := h.dialect(r)
 	if err != nil {
-		refuse(w, emit.DialectText, err, "")
-		return nil
+		return h.route.Refuse(w, r, emit.DialectText, err)
 	}
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	if h.Resume != nil && dialect != emit.DialectPassthrough {
-		if as, ok := h.Resume.access(repl); ok {
-			return h.serveResumable(w, r, next, dialect, as)
+	q := h.newRequest(w, r, next, dialect)
+	q.Admit = h.admission.enter(r)
+	if dialect == emit.DialectPassthrough {
+		return h.serveBound(q)
+	}
+	if h.Resume != nil {
+		if as, ok := h.Resume.access(replacerOf(r)); ok {
+			return h.serveResumable(q, as)
 		}
 	}
-	if dialect != emit.DialectPassthrough && isOwnEventID(r) {
+	if isOwnEventID(r.Header.Get("Last-Event-ID")) {
 		gone := fanout.ErrExpired
 		if h.Resume != nil {
-			gone = fanout.ErrUnknown // to nobody nothing belongs
+			gone = fanout.ErrUnknown // a request without an owner owns nothing
 		}
-		refuse(w, dialect, refusal(gone), "")
-		return nil
+		return h.route.Refuse(w, r, dialect, relay.RefusalOf(gone))
 	}
-	h.admission.prepareToWait(r)
-	leave, admitErr := h.admission.enter(r.Context(), repl)
-	if admitErr != nil {
-		return refuseWith(w, r, dialect, admitErr)
+	return h.serveBound(q)
+}
+
+// serveBound answers a request whose response belongs to its client alone.
+func (h *Handler) serveBound(q *relay.Request) error {
+	h.admission.prepareToWait(q.Request)
+	leave, err := q.Admit(q.Context())
+	if err != nil {
+		return h.route.Refuse(q.W, q.Request, q.Dialect, err)
 	}
 	defer leave()
-	if dialect != emit.DialectPassthrough && (h.pace.policy == slowDrop || h.pace.policy == slowDisconnect) {
-		return h.serveTied(w, r, next, dialect)
+	return h.route.Bound(q)
+}
+
+// serveResumable answers a request of a route with resume: with the response
+// that it comes back to, or that of its idempotency key, or a new one.
+func (h *Handler) serveResumable(q *relay.Request, as fanout.Access) error {
+	body, err := readBody(q.Request, h.Resume.MaxBody)
+	if err != nil {
+		return h.route.Refuse(q.W, q.Request, q.Dialect, err)
 	}
-	return h.serveAttached(w, r, next, dialect)
+	if eventID := q.Header.Get("Last-Event-ID"); eventID != "" {
+		return h.route.Resume(q, as, eventID)
+	}
+	q.Admit = keepingRegistry(q.Admit)
+	return h.route.Resumable(q, h.Resume.spec(q, as, body), body)
 }
 
 // dialect returns the dialect that the client of a request gets.
-func (h *Handler) dialect(r *http.Request) (string, *event.Error) {
+func (h *Handler) dialect(r *http.Request) (string, error) {
 	name := h.Emit
 	if hasPlaceholder(name) {
-		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-		name = repl.ReplaceAll(name, "")
+		name = replacerOf(r).ReplaceAll(name, "")
 	}
-	if !knownDialect(name) {
-		return "", &event.Error{
-			Code: codeUnknownDialect, Status: http.StatusBadRequest,
+	if !isDialect(name) {
+		return "", &deliver.RefusalError{Answer: &event.Error{
+			Code: event.CodeUnknownDialect, Status: http.StatusBadRequest,
 			Message: fmt.Sprintf("unknown dialect %q", name),
-		}
+		}}
 	}
 	switch {
 	case name == "":

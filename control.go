@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/relay"
 )
 
 func init() { caddy.RegisterModule(new(Control)) }
@@ -28,30 +29,7 @@ func init() { caddy.RegisterModule(new(Control)) }
 // What it does not know, CORS preflight requests included, goes to the next
 // handler.
 type Control struct {
-	// As for the handler whose responses are to be found.
-	Resume *Resume `json:"resume,omitempty"`
-
-	// As for the handler.
-	Timeouts *Timeouts `json:"timeouts,omitempty"`
-
-	// As for the handler.
-	Heartbeat caddy.Duration `json:"heartbeat,omitempty"`
-
-	// As for the handler.
-	Buffer int `json:"buffer,omitempty"`
-
-	// As for the handler.
-	SlowClient string `json:"slow_client,omitempty"`
-
-	// As for the handler.
-	Drain *Drain `json:"drain,omitempty"`
-
-	handler *Handler
-}
-
-// control returns the control endpoints of a handler.
-func (h *Handler) control() *Control {
-	return &Control{Resume: h.Resume, Timeouts: h.Timeouts, Heartbeat: h.Heartbeat, Buffer: h.Buffer, SlowClient: h.SlowClient, Drain: h.Drain}
+	Delivery // as for the handler whose responses are to be found
 }
 
 // CaddyModule returns the Caddy module information.
@@ -67,15 +45,18 @@ func (c *Control) Provision(ctx caddy.Context) error {
 	if c.Resume == nil {
 		c.Resume = new(Resume)
 	}
-	c.handler = &Handler{Resume: c.Resume, Timeouts: c.Timeouts, Heartbeat: c.Heartbeat, Buffer: c.Buffer, SlowClient: c.SlowClient, Drain: c.Drain}
-	return c.handler.Provision(ctx)
+	c.applyDefaults()
+	return c.provision(ctx, c.Resume.Prefix)
 }
 
 // Validate makes sure that the configuration can work.
-func (c *Control) Validate() error { return c.handler.Validate() }
+func (c *Control) Validate() error { return c.validate() }
 
 // Cleanup releases what the handler shares with others.
-func (c *Control) Cleanup() error { return c.handler.Cleanup() }
+func (c *Control) Cleanup() error {
+	c.cleanup()
+	return nil
+}
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -85,18 +66,17 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !known || len(path) == len(r.URL.Path) {
 		return next.ServeHTTP(w, r)
 	}
-	admit := c.handler.admitted
+	admit := c.counted
 	if kind == "cancel" || r.Method == http.MethodDelete || kind == "streams" && acceptsJSON(r) {
-		admit = c.handler.undrained // it does not stay, and may make room
+		admit = c.undrained // it does not stay, and may make room
 	}
 	return admit(w, r, func() error {
-		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-		as, ok := c.Resume.access(repl)
-		if !ok {
-			return refuseWith(w, r, emit.DialectText, refusal(fanout.ErrUnknown)) // to nobody nothing belongs
+		as, ok := c.Resume.access(replacerOf(r))
+		if !ok { // a request without an owner owns nothing
+			return c.route.Refuse(w, r, emit.DialectText, relay.RefusalOf(fanout.ErrUnknown))
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		return serve(c, w, r, as, name)
+		return serve(c, c.newRequest(w, r, next, ""), as, name)
 	})
 }
 
@@ -107,7 +87,7 @@ type endpoint struct {
 	named  bool // something stands after the kind
 }
 
-var endpoints = map[endpoint]func(c *Control, w http.ResponseWriter, r *http.Request, as fanout.Access, name string) error{
+var endpoints = map[endpoint]func(c *Control, q *relay.Request, as fanout.Access, name string) error{
 	{http.MethodGet, "streams", true}:    (*Control).follow,
 	{http.MethodDelete, "streams", true}: (*Control).cancel,
 	{http.MethodPost, "cancel", true}:    (*Control).cancel,
@@ -117,32 +97,26 @@ var endpoints = map[endpoint]func(c *Control, w http.ResponseWriter, r *http.Req
 
 // follow answers with a response: as frames from where the client was, or as a
 // snapshot.
-func (c *Control) follow(w http.ResponseWriter, r *http.Request, as fanout.Access, id string) error {
-	response, err := c.handler.app.shared.registry.Find(id, as)
+func (c *Control) follow(q *relay.Request, as fanout.Access, id string) error {
+	if !acceptsJSON(q.Request) {
+		return c.route.Follow(q, as, id, lastEventID(q.Request))
+	}
+	response, err := c.app.registry.Find(id, as)
 	if err != nil {
-		c.handler.resumeResult(err)
-		return refuseWith(w, r, emit.DialectText, refusal(err))
+		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(err))
 	}
-	if acceptsJSON(r) {
-		shot, err := snapshotOf(response)
-		if err != nil {
-			return refuseWith(w, r, response.Dialect, refusal(err))
-		}
-		return writeJSON(w, http.StatusOK, shot)
+	snapshot, err := deliver.SnapshotOf(response)
+	if err != nil {
+		return c.route.Refuse(q.W, q.Request, response.Dialect, relay.RefusalOf(err))
 	}
-	index := 0
-	if eventID := lastEventID(r); eventID != "" {
-		var of string
-		of, index, err = fanout.ParseEventID(eventID)
-		if err == nil && of != id {
-			err = fanout.ErrBadCursor
-		}
-		if err != nil {
-			c.handler.resumeResult(err)
-			return refuseWith(w, r, response.Dialect, refusal(err))
-		}
-	}
-	return c.handler.follow(w, r, response, index)
+	return writeJSON(q.W, http.StatusOK, snapshot)
+}
+
+// channel tells a client what starts and ends on a channel; with ?follow=1 it
+// sends the frames of all its responses too.
+func (c *Control) channel(q *relay.Request, as fanout.Access, name string) error {
+	frames := q.URL.Query().Get("follow") == "1"
+	return c.route.Channel(q, as, name, frames, lastEventID(q.Request))
 }
 
 // lastEventID returns the event id that a client comes back with: in the
@@ -155,27 +129,27 @@ func lastEventID(r *http.Request) string {
 }
 
 // cancel ends a response.
-func (c *Control) cancel(w http.ResponseWriter, r *http.Request, as fanout.Access, id string) error {
-	response, err := c.handler.app.shared.registry.Find(id, as)
+func (c *Control) cancel(q *relay.Request, as fanout.Access, id string) error {
+	response, err := c.app.registry.Find(id, as)
 	if err != nil {
-		return refuseWith(w, r, emit.DialectText, refusal(err))
+		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(err))
 	}
-	return writeJSON(w, http.StatusOK, cancelResponse(response))
+	return writeJSON(q.W, http.StatusOK, cancelled(response))
 }
 
-// cancelKey ends every response of an idempotency key, for a client who has no
+// cancelKey ends every response of an idempotency key, for a client that has no
 // id yet.
-func (c *Control) cancelKey(w http.ResponseWriter, r *http.Request, as fanout.Access, _ string) error {
-	key := r.URL.Query().Get("idempotency_key")
-	responses := c.handler.app.shared.registry.FindKey(callKey(r, as, key))
+func (c *Control) cancelKey(q *relay.Request, as fanout.Access, _ string) error {
+	key := q.URL.Query().Get("idempotency_key")
+	responses := c.app.registry.FindKey(callKey(q.Request, as, key))
 	if key == "" || len(responses) == 0 {
-		return refuseWith(w, r, emit.DialectText, refusal(fanout.ErrUnknown))
+		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(fanout.ErrUnknown))
 	}
 	list := make([]cancellation, 0, len(responses))
 	for _, response := range responses {
-		list = append(list, cancelResponse(response))
+		list = append(list, cancelled(response))
 	}
-	return writeJSON(w, http.StatusOK, struct {
+	return writeJSON(q.W, http.StatusOK, struct {
 		cancellation
 		Responses []cancellation `json:"responses"`
 	}{list[0], list})
@@ -187,19 +161,14 @@ type cancellation struct {
 	Status     fanout.Status `json:"status"`
 }
 
-// cancelResponse ends a response: who reads it has the end at once, whatever
-// the upstream call does that is cancelled with it. One that has ended stays
-// as it is.
-func cancelResponse(response *fanout.Response) cancellation {
-	response.End(cancelled)
-	response.Cancel(fanout.ErrCancelled)
-	_, terminal := response.Head()
-	return cancellation{response.ID(), fanout.StatusOf(terminal)}
+// cancelled ends a response.
+func cancelled(response *fanout.Response) cancellation {
+	return cancellation{response.ID(), relay.Cancel(response)}
 }
 
 // acceptsJSON reports whether the client wants a snapshot and no stream.
 func acceptsJSON(r *http.Request) bool {
-	return accepts(r, "application/json") && !accepts(r, eventStream)
+	return deliver.Accepts(r, "application/json") && !deliver.Accepts(r, "text/event-stream")
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
@@ -212,9 +181,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	_, err = w.Write(append(body, '\n'))
 	return err
 }
-
-// startedAt is the form of a moment in JSON.
-func startedAt(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // Interface guards
 var (

@@ -27,8 +27,7 @@ func complete(t *testing.T, c *rig.Caddy, q request) (id string, all []rig.Frame
 		t.Fatalf("status %d", resp.StatusCode)
 	}
 	all = frames(t, rig.NewFrameReader(resp.Body), -1)
-	id, _, _ = strings.Cut(all[0].ID, ":")
-	return id, all
+	return resp.Header.Get("X-Response-Id"), all
 }
 
 // refused checks that a request is answered with an error of ours.

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 )
 
 // Held is what this process holds for responses and clients.
@@ -12,24 +13,21 @@ type Held struct {
 	Records       int   // of generations that run
 	Clients       int64 // open requests
 	Readers       int   // clients that read a response
-	Members       int   // clients that a drain would send away
+	Members       int   // clients and producers that a drain would end
 }
 
 // Holds counts what is held at this moment.
 func Holds() Held {
-	s, err := acquireShared()
+	registry, err := acquireRegistry()
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = releaseShared() }()
-	h := Held{Clients: s.clients.Load(), Readers: Attached()}
-	h.Running, h.Kept = s.registry.Len()
-	running.Lock()
-	h.Records = len(running.records)
-	running.Unlock()
-	everyone.mu.Lock()
-	defer everyone.mu.Unlock()
-	for dr := range everyone.set {
+	defer func() { _ = releaseRegistry() }()
+	h := Held{Clients: process.clients.Load(), Readers: observe.Readers(), Records: len(observe.List())}
+	h.Running, h.Kept = registry.Len()
+	process.drainers.mu.Lock()
+	defer process.drainers.mu.Unlock()
+	for dr := range process.drainers.set {
 		h.Members += dr.Len()
 	}
 	return h
@@ -38,18 +36,14 @@ func Holds() Held {
 // Remembers reports whether a response of a scope is known, if only as one that
 // has expired.
 func Remembers(scope, id string) bool {
-	s, err := acquireShared()
+	registry, err := acquireRegistry()
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = releaseShared() }()
-	_, err = s.registry.Find(id, fanout.Access{Scope: scope})
+	defer func() { _ = releaseRegistry() }()
+	_, err = registry.Find(id, fanout.Access{Scope: scope})
 	return !errors.Is(err, fanout.ErrUnknown)
 }
 
 // Attached returns how many clients read a response at this moment.
-func Attached() int {
-	readers.mu.Lock()
-	defer readers.mu.Unlock()
-	return len(readers.set)
-}
+func Attached() int { return observe.Readers() }

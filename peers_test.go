@@ -57,7 +57,7 @@ func TestPassthroughOutlivesTheDecoder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 12
-			c, _ := serve(t, "emit passthrough\nheartbeat 20ms\ntimeouts {\nfirst_token 150ms\nbetween_tokens 150ms\n}", func(w http.ResponseWriter, r *http.Request) {
+			c, _ := serve(t, "emit passthrough\nmax_event 1MiB\nheartbeat 20ms\ntimeouts {\nfirst_token 150ms\nbetween_tokens 150ms\n}", func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				rig.EventStream(w)
 				rig.Say(w, start)

@@ -31,6 +31,10 @@ func TestSlowClientCoalesces(t *testing.T) {
 	equal(t, "upstream calls", backend.Calls.Load(), 1)
 }
 
+// idle is how long a slow client takes nothing: much longer than what makes it
+// slow.
+const idle = 300 * time.Millisecond
+
 // Drop skips to the head and says what it has skipped.
 func TestSlowClientDrops(t *testing.T) {
 	for name, resume := range map[string]string{"without resume": "", "with resume": "resume /llm {\nmax_size 64MiB\n}"} {
@@ -47,6 +51,7 @@ func TestSlowClientDrops(t *testing.T) {
 			if err := g.finished(t); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(idle)
 			had, dropped, gaps := 0, 0, 0
 			for fr := slow.frames(t); ; {
 				f, err := fr.Next()
@@ -87,6 +92,7 @@ func TestSlowClientIsDisconnected(t *testing.T) {
 	if err := g.finished(t); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(idle)
 	var last rig.Frame
 	got, err := take(t, slow.frames(t), func(f rig.Frame) { last = f })
 	equal(t, "end", fmt.Sprint(got.done, err), "false EOF")

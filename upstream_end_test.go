@@ -94,7 +94,7 @@ func TestUpstreamDies(t *testing.T) {
 			close(sent)
 			a := rig.ReadAnswer(t, resp.Body)
 			equal(t, "text", fmt.Sprint(a.Text, a.Cut), "one<nil>")
-			if a.Error == nil || a.Error.Code != "upstream_truncated" || a.Error.Type != "api_error" || a.Error.ResponseID != a.ResponseID {
+			if a.Error == nil || a.Error.Code != "upstream_truncated" || a.Error.Type != "api_error" || a.Error.ResponseID != resp.Header.Get("X-Response-Id") {
 				t.Errorf("ended with %+v", a.Error)
 			}
 		})

@@ -1,10 +1,10 @@
 package fanout
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"slices"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // channelName names a channel: what belongs to one owner in one scope.

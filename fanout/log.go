@@ -1,10 +1,10 @@
 package fanout
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"slices"
 	"sort"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // history is the log itself, without locks. The texts of all its events lie

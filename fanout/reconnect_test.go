@@ -1,8 +1,6 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // scene is a random conversation that can be played again: what happens on the

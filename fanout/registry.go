@@ -1,12 +1,12 @@
 package fanout
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"container/list"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 var (
@@ -77,7 +77,7 @@ func (reg *Registry) Begin(id string, spec Spec) (r *Response, found bool, err e
 	}
 	r = &Response{
 		Stream: NewStream(id, spec.MaxSize), Spec: spec, Started: time.Now(),
-		registry: reg, discarded: make(chan struct{}), admitted: make(chan struct{}),
+		registry: reg, discarded: make(chan struct{}), admitted: make(chan struct{}), published: make(chan struct{}),
 	}
 	reg.responses[id] = r
 	if call.Key != "" {

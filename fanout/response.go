@@ -1,13 +1,14 @@
 package fanout
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"cmp"
 	"container/list"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // ErrAbandoned is the cause with which the upstream of a response is cancelled
@@ -30,6 +31,8 @@ type Response struct {
 	registry  *Registry
 	discarded chan struct{}
 	admitted  chan struct{}
+	published chan struct{}
+	ending    atomic.Bool // Ending was called
 
 	// guarded by registry.mu
 
@@ -104,6 +107,12 @@ func (r *Response) Append(events []event.Event) error {
 // End adds the terminal event, as Stream.End does. From now on the response is
 // kept for its time.
 func (r *Response) End(terminal *event.Event) bool {
+	if r.ending.Swap(true) {
+		return false
+	}
+	if r.Ending != nil {
+		r.Ending(terminal)
+	}
 	if !r.Stream.End(terminal) {
 		return false
 	}
@@ -111,6 +120,7 @@ func (r *Response) End(terminal *event.Event) bool {
 	reg := r.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	r.Ending = nil // a kept response has no use for what it holds
 	if r.stage != running {
 		return true
 	}
@@ -134,15 +144,25 @@ func (r *Response) Cancel(cause error) {
 	}
 }
 
-// Publish announces the response on its channel, once.
+// Publish tells that the response is a stream, or will be one, and announces it
+// on its channel, once.
 func (r *Response) Publish() {
 	reg := r.registry
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	select {
+	case <-r.published:
+	default:
+		close(r.published)
+	}
 	if r.Channel != "" && r.channel == nil && r.stage == running {
 		reg.join(r)
 	}
 }
+
+// Published returns a channel that is closed when the response is known to be a
+// stream.
+func (r *Response) Published() <-chan struct{} { return r.published }
 
 // Admit tells that the call of the response is made, and no longer waits.
 func (r *Response) Admit() { close(r.admitted) }

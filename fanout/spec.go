@@ -1,9 +1,9 @@
 package fanout
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // Status is how far a response is.
@@ -77,6 +77,12 @@ type Spec struct {
 	Grace time.Duration
 	// MaxSize bounds its log, in bytes; 0 is no bound.
 	MaxSize int
+	// Attachment is kept with the response for whoever began it; the Registry
+	// does not look into it.
+	Attachment any
+	// Ending is called once, before any reader can see the terminal event,
+	// without locks and by whatever ends the response; nil for nothing.
+	Ending func(terminal *event.Event)
 	// Cancel ends the upstream call. The Registry calls it at most once, from
 	// any goroutine and without locks.
 	Cancel func(cause error)

@@ -1,10 +1,10 @@
 package fanout
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"errors"
 	"sync"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 var (
@@ -131,6 +131,10 @@ func (s *Stream) Open(index int) (*Cursor, error) {
 	}
 	return &Cursor{stream: s, index: index}, nil
 }
+
+// Start returns a cursor that stands before the first event, for a log that has
+// forgotten none.
+func (s *Stream) Start() *Cursor { return &Cursor{stream: s} }
 
 // Recycle forgets all output events and uses their memory for the next ones.
 // It is for a log whose one reader has read everything and holds no Batch.

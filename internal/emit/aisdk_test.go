@@ -1,12 +1,11 @@
 package emit_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"net/http"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 func TestAISDKFrames(t *testing.T) {

@@ -1,14 +1,13 @@
 package emit_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 const messageStart = `{"type":"message_start","message":{"id":"msg_` + responseID + `","type":"message","role":"assistant",` +

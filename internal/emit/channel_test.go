@@ -1,8 +1,6 @@
 package emit_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bufio"
 	"net/http"
 	"reflect"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
@@ -121,7 +120,7 @@ func TestChannelControlFrames(t *testing.T) {
 func TestChannelHeader(t *testing.T) {
 	got, want := http.Header{}, http.Header{}
 	emit.NewChannel().Header(got)
-	emit.NewText(responseID).Header(want)
+	emit.NewText(emit.Options{ResponseID: responseID}).Header(want)
 	want.Del("X-Response-Id")
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -155,7 +154,7 @@ func FuzzChannel(f *testing.F) {
 			t.Fatalf("%d frames", len(frames))
 		}
 		first := `{"response_id":"` + string(json.Append(nil, responseID)) + `",`
-		alone := parseFrames(t, encode(emit.NewText(""), events...))
+		alone := parseFrames(t, encode(emit.NewText(emit.Options{ResponseID: ""}), events...))
 		for i, frame := range frames {
 			object(t, frame)
 			rest, ok := strings.CutPrefix(frame.data, first)

@@ -7,13 +7,13 @@
 package emit
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bufio"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // The dialects. Passthrough is the one that has no Encoder: its bytes are the
@@ -60,6 +60,9 @@ type Options struct {
 	Model string
 	// Created is when the response began; zero is now.
 	Created time.Time
+	// BareIDs says that an id of the dialect text is the index alone: nobody can
+	// come back with it.
+	BareIDs bool
 	// IncludeUsage is whether the client asked for the token counts, in
 	// dialects where it has to.
 	IncludeUsage bool
@@ -69,11 +72,11 @@ type Options struct {
 func New(dialect string, o Options) (Encoder, error) {
 	switch dialect {
 	case DialectText:
-		return NewText(o.ResponseID), nil
+		return NewText(o), nil
 	case DialectPlain:
 		return NewPlain(o.ResponseID), nil
 	case DialectOpenAI:
-		return NewOpenAI(OpenAIOptions(o)), nil
+		return NewOpenAI(OpenAIOptions{ResponseID: o.ResponseID, Model: o.Model, Created: o.Created, IncludeUsage: o.IncludeUsage}), nil
 	case DialectAnthropic:
 		return NewAnthropic(o.ResponseID, o.Model), nil
 	case DialectAISDK:

@@ -1,8 +1,6 @@
 package emit_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"errors"
 	"math/rand/v2"
 	"reflect"
@@ -11,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
@@ -86,7 +85,7 @@ func TestNothingIsLost(t *testing.T) {
 			got := read(t, encodeFrom(enc, 1+rng.IntN(1000), merged(rng, events)...))
 			got.finish = ""
 			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("%s:\ngot  %+v\nwant %+v\nin   %s", dialect, got, want, encode(emit.NewText(""), events...))
+				t.Fatalf("%s:\ngot  %+v\nwant %+v\nin   %s", dialect, got, want, encode(emit.NewText(emit.Options{ResponseID: ""}), events...))
 			}
 		}
 	}

@@ -1,11 +1,10 @@
 package emit
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bytes"
 	stdjson "encoding/json"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 

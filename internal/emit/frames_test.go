@@ -1,8 +1,6 @@
 package emit_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bufio"
 	"bytes"
 	stdjson "encoding/json"
@@ -10,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 

@@ -1,13 +1,12 @@
 package emit
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bufio"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
@@ -19,12 +18,13 @@ const headRoom = 128
 // each with an id that a client can come back with.
 type Text struct {
 	responseID string
+	bare       bool // an id is the index alone
 }
 
-// NewText returns an encoder for one client of a response. Where the response
-// id is empty, frames have no id.
-func NewText(responseID string) *Text {
-	return &Text{responseID: responseID}
+// NewText returns an encoder for one client of a response. Where the response id
+// is empty and ids are not bare, frames have no id.
+func NewText(o Options) *Text {
+	return &Text{responseID: o.ResponseID, bare: o.BareIDs}
 }
 
 // Header implements Encoder.
@@ -62,10 +62,11 @@ func (t *Text) Gap(w *bufio.Writer, index, dropped int) {
 // of w.
 func (t *Text) appendHead(w *bufio.Writer, index int, name string) []byte {
 	b := reserve(w, headRoom+len(t.responseID))
-	if t.responseID != "" {
+	if t.bare || t.responseID != "" {
 		b = append(b, "id: "...)
-		b = append(b, t.responseID...)
-		b = append(b, ':')
+		if !t.bare {
+			b = append(append(b, t.responseID...), ':')
+		}
 		b = strconv.AppendInt(b, int64(index), 10)
 		b = append(b, '\n')
 	}

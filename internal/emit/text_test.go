@@ -1,8 +1,6 @@
 package emit_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bufio"
 	"io"
 	"math/rand/v2"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
@@ -86,7 +85,7 @@ func TestTextFrames(t *testing.T) {
 		{"a fact for readers only", event.Event{Kind: event.Finish, Finish: "stop"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := encode(emit.NewText(responseID), test.event)
+			got := encode(emit.NewText(emit.Options{ResponseID: responseID}), test.event)
 			want := test.want
 			if want != "" {
 				want = id + want
@@ -102,7 +101,7 @@ func TestTextFrames(t *testing.T) {
 }
 
 func TestTextWithoutResponseID(t *testing.T) {
-	enc := emit.NewText("")
+	enc := emit.NewText(emit.Options{ResponseID: ""})
 	if got := encode(enc, text("x")); got != "data: {\"text\":\"x\"}\n\n" {
 		t.Errorf("got %q", got)
 	}
@@ -115,7 +114,7 @@ func TestTextWithoutResponseID(t *testing.T) {
 
 func TestTextHeader(t *testing.T) {
 	h := http.Header{"Server": {"upstream"}, "Cache-Control": {"public"}}
-	emit.NewText(responseID).Header(h)
+	emit.NewText(emit.Options{ResponseID: responseID}).Header(h)
 	want := http.Header{
 		"Server":            {"upstream"},
 		"Content-Type":      {"text/event-stream; charset=utf-8"},
@@ -158,7 +157,7 @@ func TestTextControlFrames(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := written(func(w *bufio.Writer) { test.f(emit.NewText(test.id), w) })
+			got := written(func(w *bufio.Writer) { test.f(emit.NewText(emit.Options{ResponseID: test.id}), w) })
 			if got != test.want {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
@@ -187,7 +186,7 @@ func TestTextKeepsEveryText(t *testing.T) {
 			events = append(events, text(s))
 		}
 		var got strings.Builder
-		for _, f := range parseFrames(t, encode(emit.NewText(responseID), events...)) {
+		for _, f := range parseFrames(t, encode(emit.NewText(emit.Options{ResponseID: responseID}), events...)) {
 			got.WriteString(object(t, f)["text"].(string))
 		}
 		if got.String() != want.String() {
@@ -216,7 +215,7 @@ func FuzzText(f *testing.F) {
 			Kind: event.Text + event.Kind(kind%4), Choice: choice, Text: json.Append(nil, s),
 			Tool: event.Tool{Index: choice, ID: id, Name: name},
 		}
-		frames := parseFrames(t, encode(emit.NewText(responseID),
+		frames := parseFrames(t, encode(emit.NewText(emit.Options{ResponseID: responseID}),
 			ev, done(event.Result{ProviderFinish: name, Finish: event.FinishOther})))
 		if len(frames) != 2 {
 			t.Fatalf("%d frames", len(frames))
@@ -234,7 +233,7 @@ func FuzzText(f *testing.F) {
 }
 
 func BenchmarkText(b *testing.B) {
-	benchmarkDelta(b, emit.NewText(responseID), text(" world"))
+	benchmarkDelta(b, emit.NewText(emit.Options{ResponseID: responseID}), text(" world"))
 }
 
 // benchmarkDelta measures one delta in the middle of a response.

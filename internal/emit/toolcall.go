@@ -1,10 +1,9 @@
 package emit
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"strconv"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 

@@ -37,7 +37,7 @@ func TestAppend(t *testing.T) {
 			if string(got) != "before:"+test.want {
 				t.Errorf("got %q, want %q", got, "before:"+test.want)
 			}
-			if !stdjson.Valid([]byte(test.want)) {
+			if !json.Valid([]byte(test.want)) {
 				t.Errorf("%q is not taken for escaped text", test.want)
 			}
 		})
@@ -84,10 +84,10 @@ func TestClean(t *testing.T) {
 			if string(text) != test.want {
 				t.Errorf("got %q, want %q", text, test.want)
 			}
-			if !stdjson.Valid(text) {
+			if !json.Valid(text) {
 				t.Errorf("%q is not escaped text", text)
 			}
-			if test.inPlace != stdjson.Valid([]byte(test.raw)) {
+			if test.inPlace != json.Valid([]byte(test.raw)) {
 				t.Errorf("Valid(%q) = %v", test.raw, !test.inPlace)
 			}
 			if test.inPlace {
@@ -143,7 +143,7 @@ func TestValidRefuses(t *testing.T) {
 		`\u000a`, `\u001F`, `\u0041`, `\u00`, `\u0020`, `\u007f`, `\u0100`, `\ufffd`,
 		`12345678"`, `1234567\`,
 	} {
-		if stdjson.Valid([]byte(escaped)) {
+		if json.Valid([]byte(escaped)) {
 			t.Errorf("%q is taken for escaped text", escaped)
 		}
 	}
@@ -157,7 +157,7 @@ func FuzzAppend(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		escaped := json.Append(nil, s)
-		if !stdjson.Valid(escaped) {
+		if !json.Valid(escaped) {
 			t.Fatalf("%q: %q is not escaped text", s, escaped)
 		}
 		var text string
@@ -191,7 +191,7 @@ func FuzzClean(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		text, _ := json.Clean(nil, raw)
-		if !stdjson.Valid(text) {
+		if !json.Valid(text) {
 			t.Fatalf("%q: %q is not escaped text", raw, text)
 		}
 		var want, got string

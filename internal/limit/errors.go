@@ -1,6 +1,10 @@
 package limit
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+)
 
 // The reasons for which Acquire turns a request away. It returns them as they
 // are; Code gives the name of each in the contract with clients.
@@ -22,21 +26,20 @@ var (
 	ErrDraining = errors.New("limit: draining")
 )
 
-// Code returns the code under which clients, logs and metrics know a reason:
-// too_many_streams, queue_full, queue_timeout, key_limit or draining. It looks
-// through wrapping, and returns "" for any other error.
-func Code(err error) string {
+// Code returns the code under which clients, logs and metrics know a reason. It
+// looks through wrapping, and returns "" for any other error.
+func Code(err error) event.Code {
 	switch {
 	case errors.Is(err, ErrTooMany):
-		return "too_many_streams"
+		return event.CodeTooManyStreams
 	case errors.Is(err, ErrQueueFull):
-		return "queue_full"
+		return event.CodeQueueFull
 	case errors.Is(err, ErrQueueTimeout):
-		return "queue_timeout"
+		return event.CodeQueueTimeout
 	case errors.Is(err, ErrKeyLimit):
-		return "key_limit"
+		return event.CodeKeyLimit
 	case errors.Is(err, ErrDraining):
-		return "draining"
+		return event.CodeDraining
 	default:
 		return ""
 	}

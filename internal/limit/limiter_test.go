@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/limit"
 )
 
@@ -292,7 +293,7 @@ func TestTwoThousandAtOnce(t *testing.T) {
 		l := limit.New(limit.Config{Max: places, Queue: queue, Wait: 5 * time.Second})
 		var mu sync.Mutex
 		var slots []*limit.Slot
-		refused := make(map[string]int)
+		refused := make(map[event.Code]int)
 		gate := make(chan struct{})
 		var wg sync.WaitGroup
 		for range requests {
@@ -325,7 +326,7 @@ func TestTwoThousandAtOnce(t *testing.T) {
 }
 
 func TestCode(t *testing.T) {
-	tests := map[string]error{
+	tests := map[event.Code]error{
 		"too_many_streams": limit.ErrTooMany,
 		"queue_full":       limit.ErrQueueFull,
 		"queue_timeout":    fmt.Errorf("admit: %w", limit.ErrQueueTimeout),

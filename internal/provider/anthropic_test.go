@@ -1,12 +1,12 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // messageEvents puts JSON objects into events that are named by their type.

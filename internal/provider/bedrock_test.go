@@ -1,8 +1,6 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"encoding/base64"
 	"encoding/binary"
 	"hash/crc32"
@@ -12,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 

@@ -1,8 +1,6 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/corpus"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 

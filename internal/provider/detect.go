@@ -1,13 +1,12 @@
 package provider
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bytes"
 	"errors"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 

@@ -1,8 +1,6 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
@@ -10,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/corpus"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 

@@ -2,7 +2,6 @@ package provider
 
 import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 

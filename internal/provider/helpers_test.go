@@ -1,11 +1,10 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"encoding/json"
 	"testing"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 

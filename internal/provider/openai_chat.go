@@ -1,12 +1,11 @@
 package provider
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bytes"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 

@@ -1,12 +1,12 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // chatDeltas puts deltas of choice 0 into chunks, and ends the stream.

@@ -1,10 +1,10 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"reflect"
 	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 const completionsPath = "/v1/completions"

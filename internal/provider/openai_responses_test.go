@@ -1,12 +1,12 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 const responsesPath = "/v1/responses"

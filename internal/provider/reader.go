@@ -1,14 +1,13 @@
 package provider
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bytes"
 	"errors"
 	"net/http"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 

@@ -1,10 +1,9 @@
 package provider
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"github.com/tidwall/gjson"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 

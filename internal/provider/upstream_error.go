@@ -1,8 +1,6 @@
 package provider
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"bytes"
 	stdjson "encoding/json"
 	"net/http"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )

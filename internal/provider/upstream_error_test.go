@@ -1,10 +1,10 @@
 package provider_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"strings"
 	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 func TestErrorsNameTheirStatus(t *testing.T) {

@@ -20,9 +20,12 @@ type Frame struct {
 	Retry string
 }
 
-// Index is the part of the id after the colon.
+// Index is the part of the id after the colon, or all of it where there is none.
 func (f Frame) Index() int {
-	_, n, _ := strings.Cut(f.ID, ":")
+	_, n, found := strings.Cut(f.ID, ":")
+	if !found {
+		n = f.ID
+	}
 	i, err := strconv.Atoi(n)
 	if err != nil {
 		return -1
@@ -157,7 +160,10 @@ func ReadAnswer(tb testing.TB, body io.Reader) *Answer {
 
 // Add adds one frame.
 func (a *Answer) Add(f Frame) error {
-	id, _, _ := strings.Cut(f.ID, ":")
+	id, _, resumable := strings.Cut(f.ID, ":")
+	if !resumable {
+		id = ""
+	}
 	if n := len(a.Frames); n > 0 && a.Frames[n-1].Terminal() {
 		return fmt.Errorf("frame %+v after the terminal one", f)
 	}

@@ -1,14 +1,13 @@
 package sdk_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/corpus"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 

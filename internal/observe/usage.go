@@ -1,0 +1,23 @@
+package observe
+
+import "github.com/caddy-llmstream/caddy-llmstream/internal/event"
+
+// directionCount is a token count as a value of the label direction.
+type directionCount struct {
+	direction string
+	n         int64
+}
+
+// directions returns the token counts that a provider has sent.
+func directions(usage *event.TokenUsage) []directionCount {
+	if usage == nil {
+		return nil
+	}
+	var counts []directionCount
+	for _, count := range []directionCount{{"input", usage.Input}, {"output", usage.Output}} {
+		if count.n >= 0 {
+			counts = append(counts, count)
+		}
+	}
+	return counts
+}
