@@ -126,7 +126,7 @@ func (p *Producer) Fail() {
 // none.
 func (p *Producer) Terminal() *event.Event { return p.terminal }
 
-// Ended reports whether the terminal event is in the log.
+// HasEnded reports whether the terminal event is in the log.
 func (p *Producer) HasEnded() bool { return p.phase == finished }
 
 // Passed reports whether the response has passed as it is, and nothing is known
