@@ -124,7 +124,7 @@ func (p *producer) endMirror(cause *event.Event, end outcome) {
 	if end.aborted && p.ctx.Err() != nil {
 		return // the client has left
 	}
-	for _, ev := range p.reader.Close() {
+	for _, ev := range p.reader.Close(!end.aborted && end.err == nil) {
 		if ev.Kind.IsTerminal() {
 			p.terminal = &ev
 		}

@@ -328,7 +328,7 @@ func (p *producer) settle(end outcome) outcome {
 		if terminal == nil && end.err != nil {
 			terminal = p.failed(end)
 		}
-		p.close(terminal)
+		p.close(terminal, !end.aborted && end.err == nil)
 		if p.phase == passing {
 			return end
 		}
@@ -353,8 +353,8 @@ func (p *producer) failed(end outcome) *event.Event {
 }
 
 // close ends a stream that has no terminal event yet: with the one given, or
-// with what the decoder makes of the end of the body.
-func (p *producer) close(terminal *event.Event) {
+// with what the decoder makes of the end of the body, which is clean or not.
+func (p *producer) close(terminal *event.Event, clean bool) {
 	if terminal != nil && terminal.Kind == event.Failed &&
 		terminal.Err.Code == event.CodeBetweenTokensTimeout && p.reader.Finished() {
 		p.append(p.reader.Finish()) // only the provider's own end is missing
@@ -364,7 +364,7 @@ func (p *producer) close(terminal *event.Event) {
 		p.append([]event.Event{*terminal})
 		return
 	}
-	events := p.reader.Close()
+	events := p.reader.Close(clean)
 	if p.reader.State() == provider.Opaque {
 		p.err = p.passHeld()
 		return
