@@ -59,8 +59,9 @@ const maxRefusal = 64 << 10
 // as it understands what comes.
 func (p *producer) mirror(b []byte) (int, error) {
 	p.record.upstreamBytes.Add(int64(len(b)))
-	outputs := 0
-	for _, ev := range p.reader.Feed(b) {
+	events := p.reader.Feed(b)
+	outputs := p.reader.Silent()
+	for _, ev := range events {
 		if ev.Kind.IsTerminal() {
 			p.terminal = &ev
 		} else if ev.Kind.IsOutput() {

@@ -45,6 +45,7 @@ type producer struct {
 	reader   *provider.Reader
 	begun    bool         // there has been output
 	heard    bool         // likewise, and be it output that is not emitted
+	silent   int          // outputs of the last piece that are no events
 	terminal *event.Event // that the response has ended with
 	refusal  []byte       // the body of a refused response
 	err      error        // of the client's connection
@@ -212,6 +213,7 @@ func (p *producer) listen() {
 func (p *producer) read(b []byte) (int, error) {
 	p.record.upstreamBytes.Add(int64(len(b)))
 	events := p.reader.Feed(b)
+	p.silent = p.reader.Silent()
 	if p.reader.State() == provider.Opaque {
 		p.err = p.passHeld()
 	} else {
@@ -228,7 +230,8 @@ func (p *producer) read(b []byte) (int, error) {
 func (p *producer) append(events []event.Event) {
 	outputs := events[:0] // in place: the terminal event, if there is one, is the last
 	var terminal *event.Event
-	heard := 0
+	heard := p.silent
+	p.silent = 0
 	for i := range events {
 		ev := &events[i]
 		if ev.Kind.IsOutput() {
