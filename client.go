@@ -207,6 +207,10 @@ func (c *client) encode(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool 
 		}
 		c.event = ev
 		c.encoder.Encode(bw, index, &c.event)
+		if err := emit.Failure(c.encoder); err != nil {
+			c.event = event.Event{Kind: event.Failed, Err: err}
+			ev = c.event
+		}
 		c.cursor.Advance(index)
 		if c.ended = ev.Kind.IsTerminal(); c.ended {
 			c.aborts = emit.Aborts(c.encoder, &c.event) || ev.Err == drained.Err
