@@ -51,7 +51,8 @@ type Handler struct {
 	Include []string `json:"include,omitempty"`
 
 	// The longest single event of an upstream stream, in bytes. A longer one
-	// ends the response with the error event_too_large. Default: 16 MiB.
+	// that carries output ends the response with the error event_too_large; one
+	// that carries nothing we emit is read past. Default: 16 MiB.
 	MaxEvent int64 `json:"max_event,omitempty"`
 
 	// How many generations may run at a time. Default: no bound.

@@ -24,19 +24,25 @@ type Recording struct {
 
 // Want is the right answer. Its fields are explained in section 0 of wire.md.
 type Want struct {
-	Text         string          `json:"text"`
-	Reasoning    string          `json:"reasoning"`
-	Refusal      string          `json:"refusal"`
-	ToolPlan     string          `json:"tool_plan"`
-	ToolCalls    []ToolCall      `json:"tool_calls"`
-	FinishReason *string         `json:"finish_reason"`
-	BlockReason  *string         `json:"block_reason"`
-	Model        *string         `json:"model"`
-	ResponseID   *string         `json:"response_id"`
-	Usage        *Usage          `json:"usage"`
-	Error        json.RawMessage `json:"error"`
-	Terminator   *string         `json:"terminator"`
-	Flags        []string        `json:"flags"`
+	Text         string     `json:"text"`
+	Reasoning    string     `json:"reasoning"`
+	Refusal      string     `json:"refusal"`
+	ToolPlan     string     `json:"tool_plan"`
+	ToolCalls    []ToolCall `json:"tool_calls"`
+	FinishReason *string    `json:"finish_reason"`
+	BlockReason  *string    `json:"block_reason"`
+	Model        *string    `json:"model"`
+	ResponseID   *string    `json:"response_id"`
+	Usage        *Usage     `json:"usage"`
+	// UsageAll and ToolCallsAll stand beside Usage and ToolCalls where these
+	// are what a provider counts and runs apart. They are the right answer, and
+	// Load puts them in the place of the others.
+	UsageAll     *Usage     `json:"usage_all"`
+	ToolCallsAll []ToolCall `json:"tool_calls_all"`
+
+	Error      json.RawMessage `json:"error"`
+	Terminator *string         `json:"terminator"`
+	Flags      []string        `json:"flags"`
 }
 
 // Failed reports whether the recording ends with a provider's error.
@@ -49,10 +55,11 @@ type ToolCall struct {
 	Arguments string  `json:"arguments"`
 }
 
-// Usage holds the provider's raw token counts.
+// Usage holds token counts.
 type Usage struct {
-	Input  *int64 `json:"input"`
-	Output *int64 `json:"output"`
+	Input     *int64 `json:"input"`
+	Output    *int64 `json:"output"`
+	Reasoning int64  `json:"reasoning"` // only in UsageAll
 }
 
 // Dir returns the shared folder that lies beside the checkout, and skips the
@@ -120,6 +127,12 @@ func read(tb testing.TB, root, file, format string) Recording {
 	}
 	if err := json.Unmarshal(side, &rec.Want); err != nil {
 		tb.Fatalf("%s: %v", file, err)
+	}
+	if rec.Want.UsageAll != nil {
+		rec.Want.Usage = rec.Want.UsageAll
+	}
+	if rec.Want.ToolCallsAll != nil {
+		rec.Want.ToolCalls = rec.Want.ToolCallsAll
 	}
 	return rec
 }

@@ -109,6 +109,9 @@ func (f *Follower) encodeLocked(bw *bufio.Writer, batch *fanout.Batch, merge boo
 		f.commitLocked(false)
 		f.encodeEventLocked(bw, index, ev)
 		f.cursor.Advance(index)
+		if f.state.over() {
+			return true
+		}
 	}
 }
 
@@ -119,9 +122,13 @@ func (f *Follower) encodeEventLocked(bw *bufio.Writer, index int, ev event.Event
 	}
 	f.scratch = ev
 	f.encoder.Encode(bw, index, &f.scratch)
-	if ev.Kind.IsTerminal() {
+	if err := emit.Failure(f.encoder); err != nil {
+		f.scratch = event.Event{Kind: event.Failed, Err: err}
+	}
+	if f.scratch.Kind.IsTerminal() {
 		f.state.move(ended)
-		f.aborts = emit.Aborts(f.encoder, &f.scratch) || ev.Kind == event.Failed && ev.Err.Code == event.CodeDraining
+		f.aborts = emit.Aborts(f.encoder, &f.scratch) ||
+			f.scratch.Kind == event.Failed && f.scratch.Err.Code == event.CodeDraining
 	}
 }
 

@@ -48,17 +48,11 @@ func (e *RefusalError) Write(w http.ResponseWriter, r *http.Request, dialect, re
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(e.Answer.Status)
-	_, _ = w.Write(append(appendError(nil, dialect, e.Answer, responseID), '\n'))
-}
-
-// appendError appends the JSON body of an error in the shape that clients of
-// the dialect read.
-func appendError(dst []byte, dialect string, e *event.Error, responseID string) []byte {
-	if dialect == emit.DialectAnthropic {
-		return emit.AppendAnthropicError(dst, e, responseID)
+	if e.Answer.Permanent() {
+		h.Set("X-Should-Retry", "false")
 	}
-	return emit.AppendError(dst, e, responseID)
+	w.WriteHeader(e.Answer.Status)
+	_, _ = w.Write(append(emit.AppendErrorBody(nil, dialect, e.Answer, responseID), '\n'))
 }
 
 // bodyHeaders are the header fields that speak of a body which is not sent as

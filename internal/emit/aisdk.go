@@ -2,7 +2,6 @@ package emit
 
 import (
 	"bufio"
-	stdjson "encoding/json"
 	"net/http"
 	"strconv"
 
@@ -17,7 +16,8 @@ import (
 // The start part has no message id: where a client goes on with a message, it
 // must keep the one that it has. A tool call is available, which is when
 // clients run the tool, only once the response is complete, so that nothing
-// runs on arguments that were cut off; until then they are kept.
+// runs on arguments that were cut off; until then they are kept. A client that
+// begins in the middle of a call gets nothing of it.
 //
 // An error is an error part and no [DONE]; a cancelled response has an abort
 // part instead of finish.
@@ -27,11 +27,13 @@ type AISDK struct {
 	part       event.Kind // Text or Reasoning while such a part is open
 	parts      int        // how many parts have begun; the id of the open one is one less
 	calls      []uiCall
+	byIndex    map[int]int // of calls, by Tool.Index
+	held       int         // bytes in calls
+	failed     *event.Error
 }
 
 // uiCall is a tool call whose input is not available yet.
 type uiCall struct {
-	index int    // Tool.Index
 	id    []byte // escaped
 	name  []byte // escaped
 	input []byte // JSON text, not escaped
@@ -50,7 +52,7 @@ func (a *AISDK) Header(h http.Header) {
 
 // Encode implements Encoder.
 func (a *AISDK) Encode(w *bufio.Writer, _ int, ev *event.Event) {
-	if ev.Choice != 0 {
+	if ev.Choice != 0 || a.failed != nil {
 		return
 	}
 	switch ev.Kind {
@@ -68,12 +70,18 @@ func (a *AISDK) Encode(w *bufio.Writer, _ int, ev *event.Event) {
 		a.endPart(w)
 		a.writeEnd(w, ev.Result)
 	case event.Failed:
-		b := append(reserve(w, headRoom), `data: {"type":"error","errorText":"`...)
-		b = json.Append(b, ev.Err.Error())
-		_, _ = w.Write(append(b, "\"}\n\n"...))
+		writeUIError(w, ev.Err)
 	default: // facts for a Reader, which no log holds
 	}
 }
+
+func writeUIError(w *bufio.Writer, err *event.Error) {
+	b := append(reserve(w, headRoom), `data: {"type":"error","errorText":"`...)
+	b = json.Append(b, err.Error())
+	_, _ = w.Write(append(b, "\"}\n\n"...))
+}
+
+func (a *AISDK) failure() *event.Error { return a.failed }
 
 func (a *AISDK) begin(w *bufio.Writer) {
 	if !a.begun {
@@ -117,34 +125,43 @@ func (a *AISDK) appendPart(w *bufio.Writer, what string) []byte {
 }
 
 func (a *AISDK) writeToolCall(w *bufio.Writer, ev *event.Event) {
+	i, ok := a.byIndex[ev.Tool.Index]
+	if !ok && !opensCall(ev) {
+		return
+	}
 	a.endPart(w)
-	c := a.call(ev.Tool.Index)
-	if c == nil {
-		a.calls = append(a.calls, uiCall{
-			index: ev.Tool.Index,
-			id:    appendCallID(nil, "call_", a.responseID, ev),
-			name:  json.Append(nil, ev.Tool.Name),
-		})
-		c = &a.calls[len(a.calls)-1]
-		_, _ = w.Write(append(c.appendNamed(w, "tool-input-start"), "}\n\n"...))
+	if !ok {
+		i = a.openCall(w, ev)
 	}
 	if len(ev.Text) == 0 {
 		return
 	}
+	if a.held += len(ev.Text); a.held > maxHeld {
+		a.failed, a.calls = heldTooMuch, nil
+		writeUIError(w, a.failed)
+		return
+	}
+	c := &a.calls[i]
 	c.input = json.AppendPlain(c.input, ev.Text)
 	b := append(c.appendFrame(w, "tool-input-delta"), `,"inputTextDelta":"`...)
 	writeText(w, b, ev.Text, "\"}\n\n")
 }
 
-// call returns the call with an index, nil where it has not begun. The last
-// one is nearly always the one.
-func (a *AISDK) call(index int) *uiCall {
-	for i := len(a.calls) - 1; i >= 0; i-- {
-		if a.calls[i].index == index {
-			return &a.calls[i]
-		}
+// openCall begins a call and returns its place in calls.
+func (a *AISDK) openCall(w *bufio.Writer, ev *event.Event) int {
+	if a.byIndex == nil {
+		a.byIndex = make(map[int]int)
 	}
-	return nil
+	i := len(a.calls)
+	a.byIndex[ev.Tool.Index] = i
+	a.calls = append(a.calls, uiCall{
+		id:   appendCallID(nil, "call_", a.responseID, ev),
+		name: json.Append(nil, ev.Tool.Name),
+	})
+	c := &a.calls[i]
+	a.held += len(c.id) + len(c.name)
+	_, _ = w.Write(append(c.appendNamed(w, "tool-input-start"), "}\n\n"...))
+	return i
 }
 
 // writeInput writes that the input of the call is available, or that it is no
@@ -155,11 +172,11 @@ func (c *uiCall) writeInput(w *bufio.Writer, reason event.FinishReason) {
 		switch {
 		case len(c.input) == 0:
 			c.input = []byte("{}")
-		case c.input[0] != '{' && c.input[0] != '[' && !stdjson.Valid(c.input):
+		case c.input[0] != '{' && c.input[0] != '[' && !json.IsValue(c.input):
 			c.input = append(json.Append([]byte{'"'}, string(c.input)), '"')
 		}
 	}
-	if input, ok := oneLine(c.input); ok {
+	if input, ok := json.AppendCompact(nil, c.input); ok {
 		b := append(c.appendNamed(w, "tool-input-available"), `,"input":`...)
 		_, _ = w.Write(append(append(b, input...), "}\n\n"...))
 		return

@@ -2,7 +2,6 @@ package emit
 
 import (
 	"bufio"
-	"bytes"
 	"net/http"
 	"strconv"
 
@@ -19,37 +18,41 @@ import (
 // other strictly: what comes while the arguments of a call are not whole waits
 // until they are, or until the end of the response. They also parse the
 // arguments, and fail on what is no JSON object: the free text that a custom
-// tool of OpenAI's takes becomes {"input":"…"}.
+// tool of OpenAI's takes becomes {"input":"…"}. A client that begins in the
+// middle of a call gets nothing of it: half a call must not look whole.
 //
 // An error is an error event and no message_stop.
 type Anthropic struct {
 	responseID string
 	model      string
-	begun      bool // message_start has been written
-	index      int  // of the next block
-	calls      int  // how many calls have begun or wait
-	open       block
-	waiting    []block
+	usage      *event.TokenUsage // so far, for message_start
+	begun      bool              // message_start has been written
+	index      int               // of the next block
+	calls      int               // how many calls have begun or wait
+	open       *block            // nil where none is
+	waiting    []*block
+	byCall     map[int]*block // those that wait, by the index of the call
+	held       int            // bytes in those that wait
+	failed     *event.Error
 }
 
-// block is a content block: Text, Reasoning or ToolCall, or none with a zero
-// kind.
+// block is a content block: Text, Reasoning or ToolCall.
 type block struct {
 	kind event.Kind
-	call int       // Tool.Index of a ToolCall
-	args arguments // of a ToolCall that is open
-	id   []byte    // escaped; of a ToolCall that waits
-	name []byte    // likewise
-	held []byte    // text that is not written yet
+	call int           // Tool.Index of a ToolCall
+	args json.Progress // of a ToolCall that is open
+	id   []byte        // escaped; of a ToolCall that waits
+	name []byte        // likewise
+	held []byte        // text that is not written yet
 }
 
-// takes reports whether an event goes on with the block.
+// takes reports whether an event goes on with the block, which may be none.
 func (b *block) takes(kind event.Kind, ev *event.Event) bool {
-	return b.kind == kind && (kind != event.ToolCall || b.call == ev.Tool.Index)
+	return b != nil && b.kind == kind && (kind != event.ToolCall || b.call == ev.Tool.Index)
 }
 
 // whole reports whether the block can be closed.
-func (b *block) whole() bool { return b.kind != event.ToolCall || b.args.whole }
+func (b *block) whole() bool { return b == nil || b.kind != event.ToolCall || b.args.Whole() }
 
 // NewAnthropic returns an encoder for one client of a response. The id of the
 // message is "msg_" and the response id.
@@ -60,6 +63,11 @@ func NewAnthropic(responseID, model string) *Anthropic {
 // SetModel implements ModelSetter.
 func (a *Anthropic) SetModel(model string) { a.model = model }
 
+// SetUsage implements UsageSetter.
+func (a *Anthropic) SetUsage(usage *event.TokenUsage) { a.usage = usage }
+
+func (a *Anthropic) failure() *event.Error { return a.failed }
+
 // Header implements Encoder.
 func (a *Anthropic) Header(h http.Header) {
 	setHeader(h, eventStream, a.responseID)
@@ -68,10 +76,9 @@ func (a *Anthropic) Header(h http.Header) {
 // Encode implements Encoder.
 func (a *Anthropic) Encode(w *bufio.Writer, _ int, ev *event.Event) {
 	switch {
+	case a.failed != nil:
 	case ev.Kind == event.Failed:
-		b := append(reserve(w, headRoom), "event: error\ndata: "...)
-		b = AppendAnthropicError(b, ev.Err, a.responseID)
-		_, _ = w.Write(append(b, "\n\n"...))
+		a.writeError(w, ev.Err)
 	case ev.Kind == event.Done:
 		a.begin(w)
 		a.closeAll(w)
@@ -82,8 +89,14 @@ func (a *Anthropic) Encode(w *bufio.Writer, _ int, ev *event.Event) {
 	}
 }
 
-// begin writes message_start before everything else. Its usage is not known
-// yet; message_delta sets it right.
+func (a *Anthropic) writeError(w *bufio.Writer, err *event.Error) {
+	b := append(reserve(w, headRoom), "event: error\ndata: "...)
+	b = AppendAnthropicError(b, err, a.responseID)
+	_, _ = w.Write(append(b, "\n\n"...))
+}
+
+// begin writes message_start before everything else. It has the input that is
+// known by then; message_delta sets it right.
 func (a *Anthropic) begin(w *bufio.Writer) {
 	if a.begun {
 		return
@@ -94,7 +107,12 @@ func (a *Anthropic) begin(w *bufio.Writer) {
 	b = append(b, `","type":"message","role":"assistant","model":"`...)
 	b = json.Append(b, a.model)
 	b = append(b, `","content":[],"stop_reason":null,"stop_sequence":null,`...)
-	_, _ = w.Write(append(b, "\"usage\":{\"input_tokens\":0,\"output_tokens\":0}}}\n\n"...))
+	usage := event.TokenUsage{}
+	if a.usage != nil {
+		usage = *a.usage
+	}
+	usage.Input, usage.Output = max(usage.Input, 0), 0
+	_, _ = w.Write(append(appendAnthropicUsage(append(b, `"usage":`...), &usage), "}}\n\n"...))
 }
 
 // output writes an output to its block, or lets it wait.
@@ -111,10 +129,15 @@ func (a *Anthropic) output(w *bufio.Writer, ev *event.Event) {
 		}
 	case len(a.waiting) > 0 || !a.open.whole():
 		a.wait(kind, ev)
+		if a.held > maxHeld {
+			a.failed = heldTooMuch
+			a.writeError(w, a.failed)
+			a.waiting, a.byCall = nil, nil
+		}
 	default:
-		if b, ok := a.newBlock(kind, ev); ok {
+		if b := a.newBlock(kind, ev); b != nil {
 			b.held = ev.Text
-			a.waiting = append(a.waiting, b)
+			a.push(b)
 			a.next(w)
 		}
 	}
@@ -122,38 +145,51 @@ func (a *Anthropic) output(w *bufio.Writer, ev *event.Event) {
 
 // wait keeps an output until the open block is whole.
 func (a *Anthropic) wait(kind event.Kind, ev *event.Event) {
-	n := len(a.waiting)
-	if kind != event.ToolCall && n > 0 && a.waiting[n-1].kind == kind {
-		a.waiting[n-1].held = append(a.waiting[n-1].held, ev.Text...)
-		return
-	}
-	for i := range a.waiting {
-		if kind == event.ToolCall && a.waiting[i].takes(kind, ev) {
-			a.waiting[i].held = append(a.waiting[i].held, ev.Text...)
-			return
+	b := a.byCall[ev.Tool.Index]
+	if n := len(a.waiting); kind != event.ToolCall {
+		b = nil
+		if n > 0 && a.waiting[n-1].kind == kind {
+			b = a.waiting[n-1]
 		}
 	}
-	if b, ok := a.newBlock(kind, ev); ok {
-		b.held = bytes.Clone(ev.Text)
-		a.waiting = append(a.waiting, b)
+	if b == nil {
+		if b = a.newBlock(kind, ev); b == nil {
+			return
+		}
+		a.push(b)
+	}
+	b.held = append(b.held, ev.Text...)
+	a.held += len(ev.Text)
+}
+
+// push puts a block behind those that wait.
+func (a *Anthropic) push(b *block) {
+	a.waiting = append(a.waiting, b)
+	a.held += len(b.id) + len(b.name) + len(b.held)
+	if b.kind == event.ToolCall {
+		if a.byCall == nil {
+			a.byCall = make(map[int]*block)
+		}
+		a.byCall[b.call] = b
 	}
 }
 
 // newBlock returns the block that an output begins. There is none for a
-// fragment of a call that was closed: it is dropped, as nothing can follow on
-// arguments that were whole.
-func (a *Anthropic) newBlock(kind event.Kind, ev *event.Event) (b block, ok bool) {
-	b.kind = kind
+// fragment of a call that was closed, as nothing can follow on arguments that
+// were whole, nor for one of a call whose beginning this client has not had:
+// they are dropped.
+func (a *Anthropic) newBlock(kind event.Kind, ev *event.Event) *block {
+	b := &block{kind: kind}
 	if kind == event.ToolCall {
-		if ev.Tool.Index < a.calls {
-			return block{}, false
+		if ev.Tool.Index < a.calls || !opensCall(ev) {
+			return nil
 		}
 		a.calls = ev.Tool.Index + 1
 		b.call = ev.Tool.Index
 		b.id = appendCallID(nil, "toolu_", a.responseID, ev)
 		b.name = json.Append(nil, ev.Tool.Name)
 	}
-	return b, true
+	return b
 }
 
 // promote closes the open block and opens those that wait, up to the first
@@ -176,6 +212,10 @@ func (a *Anthropic) closeAll(w *bufio.Writer) {
 func (a *Anthropic) next(w *bufio.Writer) {
 	a.close(w)
 	a.open, a.waiting = a.waiting[0], a.waiting[1:]
+	a.held -= len(a.open.id) + len(a.open.name) + len(a.open.held)
+	if a.open.kind == event.ToolCall {
+		delete(a.byCall, a.open.call)
+	}
 	b := a.appendBlockEvent(w, "content_block_start")
 	b = append(b, `,"content_block":{"type":"`...)
 	switch a.open.kind {
@@ -217,10 +257,10 @@ func (a *Anthropic) writeDelta(w *bufio.Writer, text []byte) {
 // writeArguments writes a delta of a call, which b begins.
 func (a *Anthropic) writeArguments(w *bufio.Writer, b, text []byte) {
 	args := &a.open.args
-	first := !args.begun
-	args.feed(text)
+	first := !args.Begun()
+	args.Feed(text)
 	b = append(b, `,"delta":{"type":"input_json_delta","partial_json":"`...)
-	if args.free {
+	if args.Free() {
 		if first {
 			b = append(b, `{\"input\":\"`...)
 		}
@@ -232,15 +272,15 @@ func (a *Anthropic) writeArguments(w *bufio.Writer, b, text []byte) {
 
 // close closes the open block, if there is one.
 func (a *Anthropic) close(w *bufio.Writer) {
-	if a.open.kind == 0 {
+	if a.open == nil {
 		return
 	}
-	if a.open.args.free {
+	if a.open.args.Free() {
 		b := a.appendBlockEvent(w, "content_block_delta")
 		_, _ = w.Write(append(b, `,"delta":{"type":"input_json_delta","partial_json":"\"}"}}`+"\n\n"...))
 	}
 	_, _ = w.Write(append(a.appendBlockEvent(w, "content_block_stop"), "}\n\n"...))
-	a.open = block{}
+	a.open = nil
 	a.index++
 }
 
@@ -265,9 +305,24 @@ func (a *Anthropic) writeEnd(w *bufio.Writer, r *event.Result) {
 		usage = *r.Usage
 		usage.Output = max(usage.Output, 0)
 	}
-	b = appendUsage(b, `,"usage":`, "input_tokens", "output_tokens", &usage)
+	b = appendAnthropicUsage(append(b, `,"usage":`...), &usage)
 	b = append(b, "}\n\n"...)
 	_, _ = w.Write(append(b, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...))
+}
+
+// appendAnthropicUsage appends token counts as Anthropic counts: what came from a
+// cache and what went into it beside the rest of the input.
+func appendAnthropicUsage(b []byte, u *event.TokenUsage) []byte {
+	input := u.Input
+	if input >= 0 {
+		input = max(input-u.CachedInput-u.CacheWrite, 0)
+	}
+	b = append(b, '{')
+	b = appendCount(b, "input_tokens", input)
+	b = appendPart(b, "cache_creation_input_tokens", u.CacheWrite)
+	b = appendPart(b, "cache_read_input_tokens", u.CachedInput)
+	b = appendCount(b, "output_tokens", u.Output)
+	return append(b, '}')
 }
 
 // anthropicStop returns the stop reason in Anthropic's words: the provider's
@@ -297,4 +352,5 @@ func anthropicStop(r *event.Result) string {
 var (
 	_ Encoder     = (*Anthropic)(nil)
 	_ ModelSetter = (*Anthropic)(nil)
+	_ UsageSetter = (*Anthropic)(nil)
 )

@@ -50,6 +50,38 @@ type ModelSetter interface {
 	SetModel(model string)
 }
 
+// UsageSetter is implemented by the encoders whose first frame has token counts.
+// It counts for the frames written after it, as with ModelSetter.
+type UsageSetter interface {
+	SetUsage(usage *event.TokenUsage)
+}
+
+// maxHeld is what an encoder holds at most for its client, in bytes: blocks
+// that must wait for another to end, input that must be told whole.
+const maxHeld = 4 << 20
+
+// failer is implemented by the encoders that hold something.
+type failer interface {
+	failure() *event.Error
+}
+
+// Failure returns the error with which an encoder has given its client up,
+// because it would have had to hold too much; nil as long as it has not. The
+// client has had the error, nothing more is written, and its connection is to
+// be ended as after a Failed with this error; see Aborts.
+func Failure(enc Encoder) *event.Error {
+	if f, ok := enc.(failer); ok {
+		return f.failure()
+	}
+	return nil
+}
+
+// heldTooMuch is the error of an encoder that would have to hold too much.
+var heldTooMuch = &event.Error{
+	Code: event.CodeResponseTooLarge, Status: http.StatusBadGateway,
+	Message: "the response has more unfinished parts than are held for one client",
+}
+
 // Options say what an Encoder must know of a response.
 type Options struct {
 	// ResponseID is the id of the response, as fanout.NewID makes them. Where
@@ -101,6 +133,18 @@ func Aborts(enc Encoder, ev *event.Event) bool {
 	default:
 		return false
 	}
+}
+
+// AppendErrorBody appends the JSON body of an HTTP error in the shape that
+// clients of a dialect read.
+func AppendErrorBody(dst []byte, dialect string, e *event.Error, responseID string) []byte {
+	switch dialect {
+	case DialectAnthropic:
+		return AppendAnthropicError(dst, e, responseID)
+	case DialectOpenAI:
+		return AppendOpenAIError(dst, e, responseID)
+	}
+	return AppendError(dst, e, responseID)
 }
 
 // Heartbeat writes the comment that tells a client of server-sent events, and

@@ -1,9 +1,6 @@
 package emit
 
 import (
-	"bytes"
-	stdjson "encoding/json"
-
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
@@ -18,7 +15,26 @@ import (
 // error frame.
 func AppendError(dst []byte, e *event.Error, responseID string) []byte {
 	dst = append(dst, '{')
-	dst = appendErrorMember(dst, e, responseID)
+	dst = appendErrorMember(dst, e, e.Type(), responseID)
+	return append(dst, '}')
+}
+
+// AppendOpenAIError is AppendError with OpenAI's own words for the type, by
+// which clients decide whether to try again: server_error where it is no fault
+// of the request's, and the backend's own where it gave one.
+func AppendOpenAIError(dst []byte, e *event.Error, responseID string) []byte {
+	kind := e.Type()
+	switch kind {
+	case "api_error", "timeout_error", "overloaded_error":
+		kind = "server_error"
+	}
+	if e.Code == event.CodeUpstreamError && len(e.Upstream) > 0 {
+		if own := json.NewCursor(e.Upstream).Field("type"); len(own) > 0 {
+			kind = json.Unquote(own)
+		}
+	}
+	dst = append(dst, '{')
+	dst = appendErrorMember(dst, e, kind, responseID)
 	return append(dst, '}')
 }
 
@@ -26,13 +42,13 @@ func AppendError(dst []byte, e *event.Error, responseID string) []byte {
 // wraps the same object: {"type":"error","error":{…}}.
 func AppendAnthropicError(dst []byte, e *event.Error, responseID string) []byte {
 	dst = append(dst, `{"type":"error",`...)
-	dst = appendErrorMember(dst, e, responseID)
+	dst = appendErrorMember(dst, e, e.Type(), responseID)
 	return append(dst, '}')
 }
 
-func appendErrorMember(dst []byte, e *event.Error, responseID string) []byte {
+func appendErrorMember(dst []byte, e *event.Error, kind, responseID string) []byte {
 	dst = append(dst, `"error":{"type":"`...)
-	dst = append(dst, e.Type()...)
+	dst = json.Append(dst, kind)
 	dst = append(dst, `","code":"`...)
 	dst = json.Append(dst, string(e.Code))
 	dst = append(dst, `","message":"`...)
@@ -43,20 +59,12 @@ func appendErrorMember(dst []byte, e *event.Error, responseID string) []byte {
 		dst = json.Append(dst, responseID)
 		dst = append(dst, '"')
 	}
-	if upstream, ok := oneLine(e.Upstream); ok {
-		dst = append(dst, `,"upstream":`...)
-		dst = append(dst, upstream...)
+	if len(e.Upstream) > 0 {
+		// It comes from outside and must not break a frame.
+		name := append(dst, `,"upstream":`...)
+		if upstream, ok := json.AppendCompact(name, e.Upstream); ok {
+			dst = upstream
+		}
 	}
 	return append(dst, '}')
-}
-
-// oneLine returns a JSON text without line breaks and with valid UTF-8 only:
-// it comes from outside and must not break a frame, or a client that decodes
-// strictly. ok is false where it is no JSON text.
-func oneLine(raw []byte) (compact []byte, ok bool) {
-	var b bytes.Buffer
-	if len(raw) == 0 || stdjson.Compact(&b, raw) != nil {
-		return nil, false
-	}
-	return bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), true
 }

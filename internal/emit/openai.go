@@ -2,6 +2,7 @@ package emit
 
 import (
 	"bufio"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -24,30 +25,24 @@ type OpenAIOptions struct {
 	IncludeUsage bool
 }
 
-// OpenAI encodes the chunks of OpenAI's chat completions, with what the
-// official SDKs read and nothing else:
+// OpenAI encodes the chunks of OpenAI's chat completions. Every chunk is whole:
+// it has id, object, created and model, and its choice an index, a delta and a
+// finish_reason, which is null until the end. Typed clients fail on less.
 //
-//   - id in every chunk: the accumulator of openai-go refuses a chunk without
-//     it, and openai-node ignores what stands beside choices in one;
-//   - object, created and model in the first chunk, from which most SDKs take
-//     them, and in the last ones, from which openai-go takes them;
-//   - the role in a chunk of its own before the first delta of each choice;
-//   - {} as the arguments of a call that has none, since clients parse them;
-//   - finish_reason in a last chunk for each choice;
-//   - reasoning as reasoning_content, which is no field of OpenAI's but the one
+//   - The role has a chunk of its own before the first delta of each choice.
+//   - A call that has no arguments gets {}, since clients parse them.
+//   - Each choice has a last chunk with its finish_reason.
+//   - Reasoning is reasoning_content, which is no field of OpenAI's but the one
 //     that most clients know.
 //
 // An error is a frame {"error":{…}} and no [DONE].
 type OpenAI struct {
 	opts   OpenAIOptions
-	begun  bool         // the first chunk has been written
-	opened map[int]bool // the choices whose role has been written
-	last   int          // the choice of the last delta, which is opened once begun
-	bare   []callKey    // the calls that have no arguments yet
+	head   []byte                   // how every chunk begins, up to the index of its choice
+	opened map[int]bool             // the choices whose role has been written
+	last   int                      // the choice of the last delta, which is opened once head is there
+	bare   map[int]map[int]struct{} // by choice, the calls that have no arguments yet
 }
-
-// callKey names a tool call within a response.
-type callKey struct{ choice, index int }
 
 // NewOpenAI returns an encoder for one client of a response.
 func NewOpenAI(o OpenAIOptions) *OpenAI {
@@ -58,7 +53,12 @@ func NewOpenAI(o OpenAIOptions) *OpenAI {
 }
 
 // SetModel implements ModelSetter.
-func (o *OpenAI) SetModel(model string) { o.opts.Model = model }
+func (o *OpenAI) SetModel(model string) {
+	o.opts.Model = model
+	if o.head != nil {
+		o.makeHead()
+	}
+}
 
 // Header implements Encoder.
 func (o *OpenAI) Header(h http.Header) {
@@ -80,37 +80,50 @@ func (o *OpenAI) Encode(w *bufio.Writer, _ int, ev *event.Event) {
 		o.writeEnd(w, ev.Result)
 	case event.Failed:
 		b := append(reserve(w, headRoom), "data: "...)
-		b = AppendError(b, ev.Err, o.opts.ResponseID)
+		b = AppendOpenAIError(b, ev.Err, o.opts.ResponseID)
 		_, _ = w.Write(append(b, "\n\n"...))
 	default: // facts for a Reader, which no log holds
 	}
 }
 
+// endOfDelta ends a chunk after the members of its delta.
+const endOfDelta = `},"finish_reason":null}]}` + "\n\n"
+
 func (o *OpenAI) writeDelta(w *bufio.Writer, ev *event.Event, member string) {
 	o.open(w, ev.Choice)
 	b := o.appendDelta(w, ev.Choice)
 	b = append(b, member...)
-	writeText(w, b, ev.Text, "\"}}]}\n\n")
+	writeText(w, b, ev.Text, `"`+endOfDelta)
 }
 
 func (o *OpenAI) writeToolCall(w *bufio.Writer, ev *event.Event) {
 	o.open(w, ev.Choice)
-	key := callKey{ev.Choice, ev.Tool.Index}
-	b := o.appendCall(w, key)
+	b := o.appendCall(w, ev.Choice, ev.Tool.Index)
 	if opensCall(ev) {
 		b = append(b, `"id":"`...)
 		b = appendCallID(b, "call_", o.opts.ResponseID, ev)
 		b = append(b, `","type":"function","function":{"name":"`...)
 		b = json.Append(b, ev.Tool.Name)
 		b = append(b, `","arguments":"`...)
-		o.bare = append(o.bare, key)
+		o.setBare(ev.Choice, ev.Tool.Index)
 	} else {
 		b = append(b, `"function":{"arguments":"`...)
 	}
-	if i := slices.Index(o.bare, key); i >= 0 && len(ev.Text) > 0 {
-		o.bare = slices.Delete(o.bare, i, i+1)
+	if len(ev.Text) > 0 {
+		delete(o.bare[ev.Choice], ev.Tool.Index)
 	}
-	writeText(w, b, ev.Text, "\"}}]}}]}\n\n")
+	writeText(w, b, ev.Text, `"}}]`+endOfDelta)
+}
+
+// setBare notes that a call has no arguments yet.
+func (o *OpenAI) setBare(choice, index int) {
+	if o.bare == nil {
+		o.bare = make(map[int]map[int]struct{})
+	}
+	if o.bare[choice] == nil {
+		o.bare[choice] = make(map[int]struct{})
+	}
+	o.bare[choice][index] = struct{}{}
 }
 
 // writeEnd writes the finish of every choice, the usage and the end.
@@ -121,18 +134,30 @@ func (o *OpenAI) writeEnd(w *bufio.Writer, r *event.Result) {
 	for _, c := range r.Choices {
 		o.writeFinish(w, c.Choice, c.Finish)
 	}
-	if u := r.Usage; o.opts.IncludeUsage && u != nil {
-		b := o.appendHead(w)
-		b = append(b, `"choices":[]`...)
-		b = appendUsage(b, `,"usage":`, "prompt_tokens", "completion_tokens", u)
-		if u.Input >= 0 && u.Output >= 0 {
-			b = append(b[:len(b)-1], `,"total_tokens":`...)
-			b = strconv.AppendInt(b, u.Input+u.Output, 10)
-			b = append(b, '}')
-		}
-		_, _ = w.Write(append(b, "}\n\n"...))
+	if o.opts.IncludeUsage && r.Usage != nil {
+		o.writeUsage(w, r.Usage)
 	}
 	_, _ = w.WriteString("data: [DONE]\n\n")
+}
+
+// writeUsage writes the chunk with the token counts.
+func (o *OpenAI) writeUsage(w *bufio.Writer, u *event.TokenUsage) {
+	b := append(reserve(w, 2*headRoom+len(o.head)), o.head[:len(o.head)-len(firstChoice)]...)
+	b = append(b, `],"usage":{`...)
+	b = appendCount(b, "prompt_tokens", u.Input)
+	b = appendCount(b, "completion_tokens", u.Output)
+	if u.Input >= 0 && u.Output >= 0 {
+		b = appendCount(b, "total_tokens", u.Input+u.Output)
+	}
+	if u.CachedInput > 0 {
+		b = append(b, `,"prompt_tokens_details":{`...)
+		b = append(appendCount(b, "cached_tokens", u.CachedInput), '}')
+	}
+	if u.Reasoning > 0 {
+		b = append(b, `,"completion_tokens_details":{`...)
+		b = append(appendCount(b, "reasoning_tokens", u.Reasoning), '}')
+	}
+	_, _ = w.Write(append(b, "}}\n\n"...))
 }
 
 func (o *OpenAI) writeFinish(w *bufio.Writer, choice int, reason event.FinishReason) {
@@ -140,10 +165,8 @@ func (o *OpenAI) writeFinish(w *bufio.Writer, choice int, reason event.FinishRea
 	if reason == event.FinishToolCalls {
 		o.writeNoArguments(w, choice)
 	}
-	b := o.appendHead(w)
-	b = append(b, `"choices":[{"index":`...)
-	b = strconv.AppendInt(b, int64(choice), 10)
-	b = append(b, `,"delta":{},"finish_reason":"`...)
+	b := o.appendDelta(w, choice)
+	b = append(b, `},"finish_reason":"`...)
 	b = append(b, openAIFinish(reason)...)
 	_, _ = w.Write(append(b, "\"}]}\n\n"...))
 }
@@ -151,11 +174,9 @@ func (o *OpenAI) writeFinish(w *bufio.Writer, choice int, reason event.FinishRea
 // writeNoArguments gives the calls of a choice that have no arguments the
 // empty object.
 func (o *OpenAI) writeNoArguments(w *bufio.Writer, choice int) {
-	for _, key := range o.bare {
-		if key.choice == choice {
-			b := append(o.appendCall(w, key), `"function":{"arguments":"`...)
-			_, _ = w.Write(append(b, "{}\"}}]}}]}\n\n"...))
-		}
+	for _, index := range slices.Sorted(maps.Keys(o.bare[choice])) {
+		b := append(o.appendCall(w, choice, index), `"function":{"arguments":"{}"}}]`...)
+		_, _ = w.Write(append(b, endOfDelta...))
 	}
 }
 
@@ -174,55 +195,47 @@ func openAIFinish(reason event.FinishReason) string {
 
 // open writes the chunk with the role before the first one of a choice.
 func (o *OpenAI) open(w *bufio.Writer, choice int) {
-	if o.begun && (choice == o.last || o.opened[choice]) {
+	if o.head != nil && (choice == o.last || o.opened[choice]) {
 		o.last = choice
 		return
 	}
-	var b []byte
-	if o.begun {
-		b = append(o.appendID(w), ',')
-	} else {
-		b = o.appendHead(w)
+	if o.head == nil {
+		o.makeHead()
 		o.opened = make(map[int]bool, 1)
 	}
-	o.begun, o.last, o.opened[choice] = true, choice, true
-	b = append(b, `"choices":[{"index":`...)
-	b = strconv.AppendInt(b, int64(choice), 10)
-	_, _ = w.Write(append(b, ",\"delta\":{\"role\":\"assistant\"}}]}\n\n"...))
+	o.last, o.opened[choice] = choice, true
+	b := append(o.appendDelta(w, choice), `"role":"assistant"`...)
+	_, _ = w.Write(append(b, endOfDelta...))
 }
 
-// appendCall appends a chunk up to what follows the index of a tool call.
-func (o *OpenAI) appendCall(w *bufio.Writer, key callKey) []byte {
-	b := o.appendDelta(w, key.choice)
-	b = append(b, `"tool_calls":[{"index":`...)
-	b = strconv.AppendInt(b, int64(key.index), 10)
-	return append(b, ',')
-}
+// firstChoice is what head ends with, and a chunk without a choice has not.
+const firstChoice = `{"index":`
 
-// appendDelta appends a chunk up to and with the opening brace of its delta.
-func (o *OpenAI) appendDelta(w *bufio.Writer, choice int) []byte {
-	b := o.appendID(w)
-	b = append(b, `,"choices":[{"index":`...)
-	b = strconv.AppendInt(b, int64(choice), 10)
-	return append(b, `,"delta":{`...)
-}
-
-// appendHead appends the members of a chunk that names everything.
-func (o *OpenAI) appendHead(w *bufio.Writer) []byte {
-	b := o.appendID(w)
-	b = append(b, `,"object":"chat.completion.chunk","created":`...)
+// makeHead puts together how every chunk begins.
+func (o *OpenAI) makeHead() {
+	b := append(o.head[:0], `data: {"id":"chatcmpl-`...)
+	b = append(b, o.opts.ResponseID...)
+	b = append(b, `","object":"chat.completion.chunk","created":`...)
 	b = strconv.AppendInt(b, o.opts.Created.Unix(), 10)
 	b = append(b, `,"model":"`...)
 	b = json.Append(b, o.opts.Model)
-	return append(b, `",`...)
+	o.head = append(b, `","choices":[`+firstChoice...)
 }
 
-// appendID begins a chunk in the free memory of w.
-func (o *OpenAI) appendID(w *bufio.Writer) []byte {
-	b := reserve(w, headRoom+len(o.opts.ResponseID))
-	b = append(b, `data: {"id":"chatcmpl-`...)
-	b = append(b, o.opts.ResponseID...)
-	return append(b, '"')
+// appendCall appends a chunk up to what follows the index of a tool call.
+func (o *OpenAI) appendCall(w *bufio.Writer, choice, index int) []byte {
+	b := o.appendDelta(w, choice)
+	b = append(b, `"tool_calls":[{"index":`...)
+	b = strconv.AppendInt(b, int64(index), 10)
+	return append(b, ',')
+}
+
+// appendDelta appends a chunk up to and with the opening brace of its delta to
+// the free memory of w.
+func (o *OpenAI) appendDelta(w *bufio.Writer, choice int) []byte {
+	b := append(reserve(w, headRoom+len(o.head)), o.head...)
+	b = strconv.AppendInt(b, int64(choice), 10)
+	return append(b, `,"delta":{`...)
 }
 
 var (

@@ -13,7 +13,7 @@ import (
 const (
 	chunkID   = `"id":"chatcmpl-` + responseID + `"`
 	chunkHead = `{` + chunkID + `,"object":"chat.completion.chunk","created":1700000000,"model":"gpt-\"x\"",`
-	roleChunk = chunkHead + `"choices":[{"index":0,"delta":{"role":"assistant"}}]}`
+	roleChunk = chunkHead + `"choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}`
 )
 
 func newOpenAI() *emit.OpenAI {
@@ -29,7 +29,7 @@ func dataFrames(data ...string) string {
 
 // chunkDelta is a chunk of the first choice.
 func chunkDelta(delta string) string {
-	return `{` + chunkID + `,"choices":[{"index":0,"delta":{` + delta + `}}]}`
+	return chunkHead + `"choices":[{"index":0,"delta":{` + delta + `},"finish_reason":null}]}`
 }
 
 func chunkFinish(reason string) string {
@@ -106,9 +106,9 @@ func TestOpenAIFrames(t *testing.T) {
 			},
 			[]string{
 				roleChunk, chunkDelta(`"content":"a"`),
-				`{` + chunkID + `,"choices":[{"index":2,"delta":{"role":"assistant"}}]}`,
-				`{` + chunkID + `,"choices":[{"index":2,"delta":{"content":"x"}}]}`,
-				`{` + chunkID + `,"choices":[{"index":2,"delta":{"tool_calls":[{"index":0,"id":"call_` + responseID + `_2_0","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}`,
+				chunkHead + `"choices":[{"index":2,"delta":{"role":"assistant"},"finish_reason":null}]}`,
+				chunkHead + `"choices":[{"index":2,"delta":{"content":"x"},"finish_reason":null}]}`,
+				chunkHead + `"choices":[{"index":2,"delta":{"tool_calls":[{"index":0,"id":"call_` + responseID + `_2_0","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":null}]}`,
 				chunkDelta(`"content":"b"`), chunkFinish("stop"),
 				chunkHead + `"choices":[{"index":2,"delta":{},"finish_reason":"length"}]}`, "[DONE]",
 			},
@@ -125,7 +125,7 @@ func TestOpenAIFrames(t *testing.T) {
 			[]event.Event{text("x"), failed(503, event.CodeUpstreamError, "m", "")},
 			[]string{
 				roleChunk, chunkDelta(`"content":"x"`),
-				`{"error":{"type":"overloaded_error","code":"upstream_error","message":"m","response_id":"` + responseID + `"}}`,
+				`{"error":{"type":"server_error","code":"upstream_error","message":"m","response_id":"` + responseID + `"}}`,
 			},
 		},
 		{"a fact for readers only", []event.Event{text("x"), {Kind: event.Usage}}, []string{roleChunk, chunkDelta(`"content":"x"`)}},

@@ -102,7 +102,7 @@ func writeMembers(w *bufio.Writer, head []byte, ev *event.Event, responseID stri
 		head = appendResult(head, ev.Result)
 		_, _ = w.Write(append(head, "}\n\n"...))
 	case event.Failed:
-		head = appendErrorMember(head, ev.Err, responseID)
+		head = appendErrorMember(head, ev.Err, ev.Err.Type(), responseID)
 		_, _ = w.Write(append(head, "}\n\n"...))
 	case event.ToolCall:
 		head = appendChoice(head, ev.Choice)
@@ -190,33 +190,47 @@ func appendResult(b []byte, r *event.Result) []byte {
 		b = append(b, ']')
 	}
 	if r.Usage != nil {
-		b = appendUsage(b, `,"usage":`, "input_tokens", "output_tokens", r.Usage)
+		b = appendUsage(b, r.Usage)
 	}
 	return b
 }
 
-// appendUsage appends a member with the token counts that the provider gave,
-// under the names of the dialect; nothing where it gave none.
-func appendUsage(b []byte, member, input, output string, u *event.TokenUsage) []byte {
+// appendUsage appends the member with the token counts that the provider gave;
+// nothing where it gave none.
+func appendUsage(b []byte, u *event.TokenUsage) []byte {
 	if u.Input < 0 && u.Output < 0 {
 		return b
 	}
-	b = append(b, member...)
-	separator := byte('{')
-	for _, count := range [...]struct {
-		name string
-		n    int64
-	}{{input, u.Input}, {output, u.Output}} {
-		if count.n < 0 {
-			continue
-		}
-		b = append(b, separator, '"')
-		b = append(b, count.name...)
-		b = append(b, `":`...)
-		b = strconv.AppendInt(b, count.n, 10)
-		separator = ','
-	}
+	b = append(b, `,"usage":{`...)
+	b = appendCount(b, "input_tokens", u.Input)
+	b = appendCount(b, "output_tokens", u.Output)
+	b = appendPart(b, "cached_input_tokens", u.CachedInput)
+	b = appendPart(b, "cache_write_tokens", u.CacheWrite)
+	b = appendPart(b, "reasoning_tokens", u.Reasoning)
 	return append(b, '}')
+}
+
+// appendCount appends a member with a count, nothing where it is negative.
+func appendCount(b []byte, name string, n int64) []byte {
+	if n < 0 {
+		return b
+	}
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	b = append(b, '"')
+	b = append(b, name...)
+	b = append(b, `":`...)
+	return strconv.AppendInt(b, n, 10)
+}
+
+// appendPart is appendCount for a part of another count, which is left out
+// where it is 0.
+func appendPart(b []byte, name string, n int64) []byte {
+	if n <= 0 {
+		return b
+	}
+	return appendCount(b, name, n)
 }
 
 var _ Encoder = (*Text)(nil)

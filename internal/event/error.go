@@ -20,6 +20,13 @@ func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 // Type returns the error's type in the vocabulary that LLM clients know.
 func (e *Error) Type() string { return ErrorType(e.Status) }
 
+// Permanent reports whether the same request would fail in the same way again.
+// An HTTP answer with such an error carries "x-should-retry: false", which the
+// official SDKs heed: they would try, and pay, three times.
+func (e *Error) Permanent() bool {
+	return e.Code == CodeEventTooLarge || e.Code == CodeInvalidUpstream
+}
+
 // ErrorType returns the type that goes with an HTTP status in the vocabulary
 // that LLM clients know.
 func ErrorType(status int) string {

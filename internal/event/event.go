@@ -59,11 +59,15 @@ type Tool struct {
 	Name string
 }
 
-// TokenUsage holds token counts as the provider gave them; counts of different
-// providers do not mean quite the same. A count that was not given is -1.
+// TokenUsage holds the token counts of a response, as OpenTelemetry counts.
 type TokenUsage struct {
-	Input  int64
-	Output int64
+	Input  int64 // all of the input, -1 where it was not given
+	Output int64 // all of the output, -1 where it was not given
+
+	// Parts of the two; 0 where there are none, or the provider does not say.
+	CachedInput int64 // of Input: read from a cache
+	CacheWrite  int64 // of Input: written to a cache
+	Reasoning   int64 // of Output: what the model thought
 }
 
 // Result is how a complete response ended.

@@ -15,7 +15,7 @@ func (p *Producer) decode(b []byte) (int, error) {
 	if p.opaque() {
 		p.err = p.passHeld()
 	} else {
-		p.append(events)
+		p.append(events, p.reader.Silent())
 	}
 	if p.err != nil {
 		return 0, p.err
@@ -24,11 +24,11 @@ func (p *Producer) decode(b []byte) (int, error) {
 }
 
 // append puts the events that the route emits into the log and lets the client
-// have them.
-func (p *Producer) append(events []event.Event) {
+// have them. silent is how much output of the model came that is no event.
+func (p *Producer) append(events []event.Event, silent int) {
 	emitted := events[:0] // in place: the terminal event, if there is one, is the last
 	var terminal *event.Event
-	outputs := 0
+	outputs := silent
 	for i := range events {
 		ev := &events[i]
 		if ev.Kind.IsOutput() {

@@ -35,7 +35,7 @@ func (p *Producer) finish(call Call) Call {
 	case mirroring, passing:
 		return p.finishPassing(cause, call)
 	case refused:
-		p.append([]event.Event{*refusedTerminal(p.status, p.refusal)})
+		p.append([]event.Event{*refusedTerminal(p.status, p.refusal)}, 0)
 	case finished:
 	}
 	return Call{}
@@ -47,7 +47,7 @@ func (p *Producer) conclude(cause *event.Event, call Call) {
 	if cause == nil {
 		cause = p.failed(call)
 	}
-	p.append([]event.Event{*cause})
+	p.append([]event.Event{*cause}, 0)
 }
 
 // finishStream ends a token stream whose body has ended, or whose call was
@@ -64,21 +64,21 @@ func (p *Producer) finishStream(cause *event.Event, call Call) Call {
 		p.conclude(nil, call)
 		return Call{}
 	case cause != nil && p.lacksOnlyEnd(cause):
-		p.append(p.reader.Finish())
+		p.append(p.reader.Finish(), 0)
 		return Call{}
 	case cause != nil:
 		p.conclude(cause, call)
 		return Call{}
 	}
-	events := p.reader.Close()
+	events := p.reader.Close(call.clean())
 	if !p.opaque() {
-		p.append(events)
+		p.append(events, 0)
 		return Call{}
 	}
 	if p.err = p.passHeld(); p.phase == passing {
 		return call
 	}
-	p.append([]event.Event{*refusedTerminal(p.status, nil)})
+	p.append([]event.Event{*refusedTerminal(p.status, nil)}, 0)
 	return Call{}
 }
 
@@ -95,7 +95,7 @@ func (p *Producer) finishPassing(cause *event.Event, call Call) Call {
 	if p.phase == mirroring && p.terminal == nil && p.err == nil {
 		p.terminal = cause
 		if clientLeft := call.Aborted && p.Ctx.Err() != nil; cause == nil && !clientLeft {
-			p.look(p.reader.Close())
+			p.look(p.reader.Close(call.clean()))
 		}
 	}
 	if errors.Is(context.Cause(p.Ctx), errLingered) {

@@ -47,3 +47,6 @@ type Call struct {
 	Aborted bool        // the client must not take the end for a good one
 	Err     error       // for Caddy's error routes
 }
+
+// clean reports whether the body has come to its end by itself.
+func (c Call) clean() bool { return !c.Aborted && c.Err == nil }

@@ -53,7 +53,7 @@ const maxRefusal = 64 << 10
 // as it understands what comes.
 func (p *Producer) mirror(b []byte) (int, error) {
 	p.Record.Received(len(b))
-	outputs := p.look(p.reader.Feed(b))
+	outputs := p.look(p.reader.Feed(b)) + p.reader.Silent()
 	p.releaseEvents()
 	if outputs > 0 {
 		p.Record.Output(outputs, p.Watch.Output())

@@ -175,7 +175,7 @@ func (p *Producer) Write(b []byte) (int, error) {
 	if err := p.decompressor.write(b); err != nil {
 		p.broken = true
 		if p.phase == decoding {
-			p.append([]event.Event{undecodable(err)})
+			p.append([]event.Event{undecodable(err)}, 0)
 		}
 	}
 	if p.err != nil {

@@ -54,10 +54,8 @@ func Clean(dst []byte, raw string) (text, newDst []byte) {
 // is not as Append would write it, and returns its length in s.
 func appendCleaned(dst []byte, s string) ([]byte, int) {
 	switch c := s[0]; {
-	case c >= firstNonASCII:
-		return append(dst, replacement...), subpartLen(s)
 	case c != '\\':
-		return appendEscape(dst, c), 1
+		return appendSpecial(dst, s)
 	case len(s) > 1 && s[1] == '/':
 		return append(dst, '/'), shortEscapeLen
 	}
@@ -67,6 +65,8 @@ func appendCleaned(dst []byte, s string) ([]byte, int) {
 		return appendEscape(dst, '\\'), 1
 	case r < firstNonASCII && (r < firstPrintable || shortEscape[r] != 0):
 		return appendEscape(dst, byte(r)), longEscapeLen //nolint:gosec // G115: r is ASCII
+	case isSeparator(r):
+		return appendLongEscape(dst, r), longEscapeLen
 	case !utf16.IsSurrogate(r):
 		return utf8.AppendRune(dst, r), longEscapeLen
 	}

@@ -49,10 +49,17 @@ func escapeLen(s string) int {
 		return 0
 	case unescaped[s[1]] != 0:
 		return shortEscapeLen
-	case len(s) < longEscapeLen || s[1] != 'u' || s[2] != '0' || s[3] != '0':
+	case len(s) < longEscapeLen || s[1] != 'u':
+		return 0
+	case s[2] == '2' && s[3] == '0' && s[4] == '2' && (s[5] == '8' || s[5] == '9'):
+		return longEscapeLen // U+2028 and U+2029
+	case s[2] != '0' || s[3] != '0':
 		return 0
 	}
 	high, low := hexValue[s[4]], hexValue[s[5]]
+	if high == 8 && s[5] == '5' {
+		return longEscapeLen // U+0085
+	}
 	// Of the control characters, those without a short escape; a digit above
 	// 9 in its lower case.
 	if high > 1 || low > 0xf || s[5] != hexDigits[low] || shortEscape[high<<4|low] != 0 {
@@ -62,8 +69,8 @@ func escapeLen(s string) int {
 }
 
 // plainLen returns how many leading bytes of s stand for themselves: it stops
-// at a quotation mark, a reverse solidus, a control character or invalid
-// UTF-8. ASCII goes eight bytes at a time, since nearly all deltas are that.
+// at a quotation mark, a reverse solidus, a control character, a separator or
+// invalid UTF-8. ASCII goes eight bytes at a time, since nearly all deltas are that.
 func plainLen(s string) int {
 	i := 0
 	for {
@@ -80,8 +87,8 @@ func plainLen(s string) int {
 		}
 		switch c := s[i]; {
 		case c >= firstNonASCII:
-			_, size := utf8.DecodeRuneInString(s[i:])
-			if size == 1 {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if size == 1 || isSeparator(r) {
 				return i
 			}
 			i += size
@@ -92,6 +99,10 @@ func plainLen(s string) int {
 		}
 	}
 }
+
+// isSeparator reports whether r ends a line for the line readers of some
+// languages, Python's among them.
+func isSeparator(r rune) bool { return r == '\u2028' || r == '\u2029' || r == '\u0085' }
 
 // specialBytes sets the high bit of the first byte of word, in little-endian
 // order, that is not a plain ASCII character. Bits above that one mean

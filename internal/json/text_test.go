@@ -19,7 +19,8 @@ func TestAppend(t *testing.T) {
 		{"solidus and html stay", "</script>&", "</script>&"},
 		{"short controls", "\b\f\n\r\t", `\b\f\n\r\t`},
 		{"other controls", "\x00\x0b\x1b\x1f", `\u0000\u000b\u001b\u001f`},
-		{"DEL and separators stay", "\x7f\u0085\u2028\u2029", "\x7f\u0085\u2028\u2029"},
+		{"DEL stays", "\x7f", "\x7f"},
+		{"separators", "\u0084\u0085\u2027\u2028\u2029\u202a", "\u0084\\u0085\u2027\\u2028\\u2029\u202a"},
 		{"utf-8", "Grüße 你好 🙂", "Grüße 你好 🙂"},
 		{"replacement character itself", "a\uFFFDb", "a\uFFFDb"},
 		{"stray continuation bytes", "a\x80\x80b", "a\uFFFD\uFFFDb"},
@@ -54,6 +55,9 @@ func TestClean(t *testing.T) {
 		{"short escapes", `a\n\t\b\f\r\"\\b`, `a\n\t\b\f\r\"\\b`, true},
 		{"long escapes that have no short form", `\u0000\u001b`, `\u0000\u001b`, true},
 		{"utf-8", `Grüße 你好 🙂`, `Grüße 你好 🙂`, true},
+		{"escaped separators", `\u0085\u2028\u2029`, `\u0085\u2028\u2029`, true},
+		{"raw separators", "a\u2028b\u2029\u0085", `a\u2028b\u2029\u0085`, false},
+		{"separators in upper case", `\u202A\u0084`, "\u202a\u0084", false},
 		{"raw DEL", "a\x7fb", "a\x7fb", true},
 		{"solidus", `<\/b>`, `</b>`, false},
 		{"ascii as code unit", `\u0041\u0022\u005c\u005C\u002f`, `A\"\\\\/`, false},
@@ -125,6 +129,7 @@ func TestAppendPlain(t *testing.T) {
 		{`plain`, `plain`},
 		{`a\n\t\b\f\r\"\\b`, "a\n\t\b\f\r\"\\b"},
 		{`\u0000\u001b`, "\x00\x1b"},
+		{`\u0085\u2028\u2029`, "\u0085\u2028\u2029"},
 		{`\\n`, `\n`},
 		{`你\n好`, "你\n好"},
 		// Not escaped text: copied.
@@ -140,7 +145,8 @@ func TestAppendPlain(t *testing.T) {
 func TestValidRefuses(t *testing.T) {
 	for _, escaped := range []string{
 		`"`, `\`, `\/`, `\x`, "\n", "\x1f", "\x80", "\xed\xa0\x80", "\xe4\xbd",
-		`\u000a`, `\u001F`, `\u0041`, `\u00`, `\u0020`, `\u007f`, `\u0100`, `\ufffd`,
+		`\u000a`, `\u001F`, `\u0041`, `\u00`, `\u0020`, `\u007f`, `\u0084`, `\u0086`, `\u0100`, `\u2027`, `\u202a`, `\ufffd`,
+		"\u0085", "\u2028", "\u2029",
 		`12345678"`, `1234567\`,
 	} {
 		if json.Valid([]byte(escaped)) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -18,6 +19,7 @@ const maxBlocks = 64
 // the same response.
 type anthropic struct {
 	blocks []anthropicBlock // that have started and not stopped
+	usage  apartCounts
 	calls  int
 	opened bool
 }
@@ -83,10 +85,10 @@ type anthropicDelta struct {
 
 // Decode translates one event.
 func (d *anthropic) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	var e anthropicEvent
 	e.read(&c)
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.opened {
@@ -105,9 +107,9 @@ func (d *anthropic) Decode(ev sse.Event, out *Events) error {
 	case "content_block_stop":
 		d.blocks = slices.DeleteFunc(d.blocks, func(b anthropicBlock) bool { return b.index == e.index })
 	case "message_start":
-		decodeMessageStart(e.message, out)
+		d.decodeMessageStart(e.message, out)
 	case "message_delta":
-		decodeMessageDelta(&e, out)
+		d.decodeMessageDelta(&e, out)
 	case "message_stop":
 		out.End()
 	case "completion":
@@ -117,68 +119,63 @@ func (d *anthropic) Decode(ev sse.Event, out *Events) error {
 			out.Finish(0, e.stopReason)
 			out.End()
 		}
-	case "error":
-		out.Fail(ev)
 	}
 	return nil
 }
 
-func (e *anthropicEvent) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *anthropicEvent) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "type":
-			e.kind = c.str()
+			e.kind = c.Str()
 		case "index":
-			e.index = c.count()
+			e.index = c.Count()
 		case "delta":
 			e.delta.read(c)
 		case "content_block":
-			e.block = c.raw()
+			e.block = c.Raw()
 		case "message":
-			e.message = c.raw()
+			e.message = c.Raw()
 		case "usage":
-			e.usage = c.raw()
+			e.usage = c.Raw()
 		case "completion":
-			e.completion = c.str()
+			e.completion = c.Str()
 		case "stop_reason":
-			e.stopReason = c.str()
+			e.stopReason = c.Str()
 		case "model":
-			e.model = c.str()
+			e.model = c.Str()
 		case "id":
-			e.id = c.str()
+			e.id = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
-func (d *anthropicDelta) read(c *cursor) {
-	if c.peek() != '{' {
-		c.skip()
-		return
-	}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (d *anthropicDelta) read(c *json.Cursor) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "type":
-			d.kind = c.str()
+			d.kind = c.Str()
 		case "text":
-			d.text = c.str()
+			d.text = c.Str()
 		case "thinking":
-			d.thinking = c.str()
+			d.thinking = c.Str()
 		case "partial_json":
-			d.partialJSON = c.str()
+			d.partialJSON = c.Str()
 		case "stop_reason":
-			d.stopReason = c.str()
+			d.stopReason = c.Str()
 		case "stop_details":
-			d.stopDetails = c.raw()
+			d.stopDetails = c.Raw()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
-// decodeDelta adds the delta of a content block. Signatures, citations and
-// compactions are not output.
+// decodeDelta adds the delta of a content block. Signatures, citations,
+// compactions and the input of a tool that the provider runs are output that
+// is no event.
 func (d *anthropic) decodeDelta(e *anthropicEvent, out *Events) {
 	switch string(e.delta.kind) {
 	case "text_delta":
@@ -186,9 +183,15 @@ func (d *anthropic) decodeDelta(e *anthropicEvent, out *Events) {
 	case "thinking_delta":
 		out.Delta(event.Reasoning, 0, e.delta.thinking)
 	case "input_json_delta":
-		if b := d.block(e.index); b != nil && b.tool && !b.whole {
+		b := d.block(e.index)
+		switch {
+		case b == nil || !b.tool:
+			out.Silent()
+		case !b.whole:
 			out.Tool(0, b.call, arguments{text: e.delta.partialJSON})
 		}
+	default:
+		out.Silent()
 	}
 }
 
@@ -207,23 +210,23 @@ func (d *anthropic) block(index int64) *anthropicBlock {
 // itself are not the client's.
 func (d *anthropic) startBlock(e *anthropicEvent, out *Events) {
 	var kind, text, thinking, id, name, input []byte
-	c := cursor{data: e.block}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(e.block)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "type":
-			kind = c.str()
+			kind = c.Str()
 		case "text":
-			text = c.str()
+			text = c.Str()
 		case "thinking":
-			thinking = c.str()
+			thinking = c.Str()
 		case "id":
-			id = c.str()
+			id = c.Str()
 		case "name":
-			name = c.str()
+			name = c.Str()
 		case "input":
-			input = c.raw()
+			input = c.Raw()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	switch string(kind) {
@@ -237,9 +240,10 @@ func (d *anthropic) startBlock(e *anthropicEvent, out *Events) {
 		if !b.whole {
 			input = nil
 		}
-		out.OpenTool(0, event.Tool{Index: b.call, ID: unquote(id), Name: unquote(name)}, arguments{object: input})
+		out.OpenTool(0, event.Tool{Index: b.call, ID: json.Unquote(id), Name: json.Unquote(name)}, arguments{object: input})
 		d.addBlock(b)
 	default:
+		out.Silent()
 		d.addBlock(anthropicBlock{index: e.index})
 	}
 }
@@ -258,35 +262,36 @@ func (d *anthropic) addBlock(b anthropicBlock) {
 
 // hasMembers reports whether a JSON value is an object that is not empty.
 func hasMembers(raw []byte) bool {
-	c := cursor{data: raw}
-	return c.peek() == '{' && c.open('{')
+	c := json.MakeCursor(raw)
+	return c.Peek() == '{' && c.Open('{')
 }
 
-func decodeMessageStart(message []byte, out *Events) {
+func (d *anthropic) decodeMessageStart(message []byte, out *Events) {
 	var model, id []byte
-	c := cursor{data: message}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(message)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "model":
-			model = c.str()
+			model = c.Str()
 		case "id":
-			id = c.str()
+			id = c.Str()
 		case "usage":
-			out.Usage(decodeUsage(&c, "input_tokens", "output_tokens"))
+			out.Usage(d.usage.read(&c))
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	out.Identify(model, id)
 }
 
-// decodeMessageDelta adds the end of the message. Its token counts replace
-// those of the start. A refusal may come with an explanation of it.
-func decodeMessageDelta(e *anthropicEvent, out *Events) {
-	out.Usage(decodeUsage(&cursor{data: e.usage}, "input_tokens", "output_tokens"))
+// decodeMessageDelta adds the end of the message. A refusal may come with an explanation of it.
+func (d *anthropic) decodeMessageDelta(e *anthropicEvent, out *Events) {
+	if e.usage != nil {
+		out.Usage(d.usage.read(json.NewCursor(e.usage)))
+	}
 	if string(e.delta.stopReason) == "refusal" {
-		details := cursor{data: e.delta.stopDetails}
-		out.Delta(event.Refusal, 0, details.field("explanation"))
+		details := json.MakeCursor(e.delta.stopDetails)
+		out.Delta(event.Refusal, 0, details.Field("explanation"))
 	}
 	out.Finish(0, e.delta.stopReason)
 }

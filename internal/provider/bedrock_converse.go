@@ -2,6 +2,7 @@ package provider
 
 import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -12,6 +13,7 @@ import (
 // blocks of text have no start with most models; those of tools do.
 type bedrockConverse struct {
 	calls toolCalls // for the client, by index of the content block
+	usage apartCounts
 	begun bool
 }
 
@@ -48,23 +50,24 @@ type converseEvent struct {
 	toolType   []byte
 	isTool     bool
 	stopReason []byte
-	usage      event.TokenUsage
+	usage      []byte
+	silent     bool // there is output that is no event
 }
 
 // Decode translates one event.
 func (d *bedrockConverse) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
-	if d.decode(string(ev.Name), &c, out); !c.end() {
+	c := json.MakeCursor(ev.Data)
+	if d.decode(string(ev.Name), &c, out); !c.End() {
 		return errInvalid
 	}
 	return nil
 }
 
 // decode translates the event with this name whose object is next.
-func (d *bedrockConverse) decode(name string, c *cursor, out *Events) {
-	e := converseEvent{usage: noUsage}
+func (d *bedrockConverse) decode(name string, c *json.Cursor, out *Events) {
+	var e converseEvent
 	e.read(c)
-	if c.bad {
+	if c.Bad() {
 		return
 	}
 	if !d.begun {
@@ -77,69 +80,73 @@ func (d *bedrockConverse) decode(name string, c *cursor, out *Events) {
 		out.Delta(event.Text, 0, e.text)
 		if call := d.calls.find(e.block); call != nil {
 			out.Tool(0, call.canonical, arguments{text: e.toolInput})
+		} else if e.silent || len(e.toolInput) > 0 {
+			out.Silent()
 		}
 	case "contentBlockStart":
 		// A server_tool_use is a tool that the provider runs itself.
 		if e.isTool && (len(e.toolType) == 0 || string(e.toolType) == "tool_use") {
 			call := d.calls.open(toolCall{index: e.block})
-			out.OpenTool(0, event.Tool{Index: call.canonical, ID: unquote(e.toolID), Name: unquote(e.toolName)}, arguments{})
+			out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(e.toolID), Name: json.Unquote(e.toolName)}, arguments{})
 		}
 	case "messageStop":
 		out.Finish(0, e.stopReason)
 	case "metadata":
-		out.Usage(e.usage)
+		if e.usage != nil {
+			out.Usage(d.usage.read(json.NewCursor(e.usage)))
+		}
 		out.End()
 	}
 }
 
-func (e *converseEvent) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *converseEvent) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "contentBlockIndex":
-			e.block = c.count()
+			e.block = c.Count()
 		case "start", "delta":
 			e.readDelta(c)
 		case "stopReason":
-			e.stopReason = c.str()
+			e.stopReason = c.Str()
 		case "usage":
-			e.usage = decodeUsage(c, "inputTokens", "outputTokens")
+			e.usage = c.Raw()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
 // readDelta reads the start of a content block, or a delta of it. Citations,
-// signatures and what is redacted are no output.
-func (e *converseEvent) readDelta(c *cursor) {
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+// signatures, images and what is redacted are output that is no event.
+func (e *converseEvent) readDelta(c *json.Cursor) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "text":
-			e.text = readText(c)
+			e.text = c.Text()
 		case "reasoningContent":
-			e.reasoning = c.field("text")
+			e.reasoning = c.Field("text")
 		case "toolUse":
 			e.readTool(c)
 		default:
-			c.skip()
+			e.silent = !isEmpty(c.Raw()) || e.silent
 		}
 	}
 }
 
-func (e *converseEvent) readTool(c *cursor) {
+func (e *converseEvent) readTool(c *json.Cursor) {
 	e.isTool = true
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "input":
-			e.toolInput = c.str()
+			e.toolInput = c.Str()
 		case "toolUseId":
-			e.toolID = c.str()
+			e.toolID = c.Str()
 		case "name":
-			e.toolName = c.str()
+			e.toolName = c.Str()
 		case "type":
-			e.toolType = c.str()
+			e.toolType = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -90,15 +91,15 @@ func (d *bedrockInvoke) Decode(ev sse.Event, out *Events) error {
 // unwrap takes the event out of a chunk.
 func (d *bedrockInvoke) unwrap(chunk []byte) bool {
 	var encoded []byte
-	c := cursor{data: chunk}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		if string(c.key()) == "bytes" {
-			encoded = c.str()
+	c := json.MakeCursor(chunk)
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		if string(c.Key()) == "bytes" {
+			encoded = c.Str()
 		} else {
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() || encoded == nil {
+	if !c.End() || encoded == nil {
 		return false
 	}
 	if cap(d.chunk) > maxKeptText {
@@ -131,7 +132,8 @@ func (d *bedrockInvoke) conclude(start int, out *Events) {
 		metrics := gjson.GetBytes(d.chunk, invocationMetrics)
 		ended = ended || metrics.IsObject()
 		if !d.counted {
-			out.Usage(decodeUsage(&cursor{data: []byte(metrics.Raw)}, "inputTokenCount", "outputTokenCount"))
+			var counts apartCounts
+			out.Usage(counts.read(json.NewCursor([]byte(metrics.Raw))))
 		}
 	}
 	if ended {
@@ -154,16 +156,16 @@ func isNova(p probe) bool {
 
 // Decode translates one event.
 func (d *nova) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch name := string(c.key()); name {
+	c := json.MakeCursor(ev.Data)
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch name := string(c.Key()); name {
 		case "messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata":
 			d.decode(name, &c, out)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -42,13 +43,13 @@ type modelEvent struct {
 
 // Decode translates one event.
 func (d *bedrockModel) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	e := modelEvent{index: noIndex, usage: noUsage}
 	e.read(&c)
-	if !c.end() || e.index >= maxChoices {
+	index, ok := out.Choice(e.index, true)
+	if !c.End() || !ok {
 		return errInvalid
 	}
-	index := max(int(e.index), 0)
 	d.begin(index, out)
 	out.Delta(event.Text, index, e.text)
 	out.Usage(e.usage)
@@ -66,38 +67,38 @@ func (d *bedrockModel) Decode(ev sse.Event, out *Events) error {
 	return nil
 }
 
-func (e *modelEvent) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *modelEvent) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "generation", "outputText", "text":
-			e.text = readText(c)
+			e.text = c.Text()
 		case "outputs":
 			e.readOutputs(c)
 		case "stop_reason", "completionReason", "finish_reason":
-			e.finish = c.str()
+			e.finish = c.Str()
 		case "index":
-			e.index = c.count()
+			e.index = c.Count()
 		case "prompt_token_count", "inputTextTokenCount":
-			e.usage.Input = c.count()
+			e.usage.Input = c.Count()
 		case "generation_token_count", "totalOutputTextTokenCount":
-			e.usage.Output = c.count()
+			e.usage.Output = c.Count()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
 // readOutputs reads a list with one output.
-func (e *modelEvent) readOutputs(c *cursor) {
-	for ok := c.enterOutput('['); ok; ok = c.more('[') {
-		for ok := c.enter('{'); ok; ok = c.more('{') {
-			switch string(c.key()) {
+func (e *modelEvent) readOutputs(c *json.Cursor) {
+	for ok := c.EnterOutput('['); ok; ok = c.More('[') {
+		for ok := c.Enter('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
 			case "text":
-				e.text = readText(c)
+				e.text = c.Text()
 			case "stop_reason":
-				e.finish = c.str()
+				e.finish = c.Str()
 			default:
-				c.skip()
+				c.Skip()
 			}
 		}
 	}

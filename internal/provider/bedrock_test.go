@@ -105,7 +105,7 @@ func TestConverseEndsWithItsMetadataOrItsBody(t *testing.T) {
 		"stop broken":       {converseFrame("messageStop", `{`) + metadata, ""},
 		"unknown event":     {converseFrame("other", `{}`) + stop, ""},
 		"delta broken":      {converseFrame("contentBlockDelta", `{`), event.CodeInvalidUpstream},
-		"text is no string": {converseFrame("contentBlockDelta", `{"delta":{"text":{}}}`), event.CodeInvalidUpstream},
+		"text is no string": {converseFrame("contentBlockDelta", `{"delta":{"text":{"a":1}}}`), event.CodeInvalidUpstream},
 		"corrupt":           {stop[:20] + "!" + stop[21:], event.CodeInvalidUpstream},
 		"no frame":          {"data: {\"choices\":[]}\n\n", event.CodeInvalidUpstream},
 	} {

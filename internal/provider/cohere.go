@@ -2,6 +2,7 @@ package provider
 
 import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -55,10 +56,10 @@ type cohereEvent struct {
 
 // Decode translates one event.
 func (d *cohere) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	e := cohereEvent{kind: ev.Name, usage: noUsage}
 	e.read(&c)
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.begun {
@@ -73,7 +74,7 @@ func (d *cohere) Decode(ev sse.Event, out *Events) error {
 		out.Identify(nil, e.id)
 	case "tool-call-start":
 		call := d.calls.open(toolCall{index: e.index})
-		out.OpenTool(0, event.Tool{Index: call.canonical, ID: unquote(e.tool.id), Name: unquote(e.tool.name)}, e.tool.args)
+		out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(e.tool.id), Name: json.Unquote(e.tool.name)}, e.tool.args)
 	case "tool-call-delta":
 		if call := d.calls.find(e.index); call != nil {
 			out.Tool(0, call.canonical, e.tool.args)
@@ -82,117 +83,110 @@ func (d *cohere) Decode(ev sse.Event, out *Events) error {
 		out.Usage(e.usage)
 		out.Finish(0, e.finish)
 		e.end(out)
-	default:
-		if e.failure != nil {
-			out.Fail(ev)
-		}
+	case "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-end":
+	default: // a citation, say
+		out.Silent()
 	}
 	return nil
 }
 
 // end adds the end of the message, which may be that it has failed.
 func (e *cohereEvent) end(out *Events) {
-	switch {
-	case e.failure != nil:
+	if e.failure != nil {
 		out.Fail(sse.Event{Data: append(append([]byte(`{"error":`), e.failure...), '}')})
-	case string(e.finish) == "ERROR":
-		out.Fail(sse.Event{Data: []byte(`{"message":"the generation has failed"}`)})
-	default:
-		out.End()
+		return
 	}
+	out.End()
 }
 
-func (e *cohereEvent) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *cohereEvent) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "type":
-			e.kind = c.str()
+			e.kind = c.Str()
 		case "id":
-			e.id = c.str()
+			e.id = c.Str()
 		case "index":
-			e.index = c.count()
+			e.index = c.Count()
 		case "delta":
 			e.readDelta(c)
-		case "error":
-			e.readFailure(c)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
-func (e *cohereEvent) readDelta(c *cursor) {
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *cohereEvent) readDelta(c *json.Cursor) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "message":
 			e.readMessage(c)
 		case "finish_reason":
-			e.finish = c.str()
+			e.finish = c.Str()
 		case "usage":
 			e.usage = decodeCohereUsage(c)
 		case "error":
 			e.readFailure(c)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
 // readMessage reads the part of a message, in which content and tool_calls are
 // one object each; the message-start has empty lists in their place.
-func (e *cohereEvent) readMessage(c *cursor) {
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *cohereEvent) readMessage(c *json.Cursor) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "content":
-			for ok := c.enter('{'); ok; ok = c.more('{') {
-				switch string(c.key()) {
+			for ok := c.Enter('{'); ok; ok = c.More('{') {
+				switch string(c.Key()) {
 				case "text":
-					e.text = readText(c)
+					e.text = c.Text()
 				case "thinking":
-					e.thinking = readText(c)
+					e.thinking = c.Text()
 				default:
-					c.skip()
+					c.Skip()
 				}
 			}
 		case "tool_plan":
-			e.plan = c.str()
+			e.plan = c.Str()
 		case "tool_calls":
-			for ok := c.enter('{'); ok; ok = c.more('{') {
-				switch string(c.key()) {
+			for ok := c.Enter('{'); ok; ok = c.More('{') {
+				switch string(c.Key()) {
 				case "id":
-					e.tool.id = c.str()
+					e.tool.id = c.Str()
 				case "function":
 					e.tool.readFunction(c)
 				default:
-					c.skip()
+					c.Skip()
 				}
 			}
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
 // readFailure reads an error field.
-func (e *cohereEvent) readFailure(c *cursor) {
-	start := *c
-	if c.isError() {
-		e.failure = start.raw()
+func (e *cohereEvent) readFailure(c *json.Cursor) {
+	if raw := c.Raw(); isError(raw) {
+		e.failure = raw
 	}
 }
 
 // decodeCohereUsage reads the counts of tokens, and where there are none of
 // the tokens that are billed.
-func decodeCohereUsage(c *cursor) event.TokenUsage {
+func decodeCohereUsage(c *json.Cursor) event.TokenUsage {
 	tokens, billed := noUsage, noUsage
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "tokens":
-			tokens = decodeUsage(c, "input_tokens", "output_tokens")
+			tokens = decodeUsage(c)
 		case "billed_units":
-			billed = decodeUsage(c, "input_tokens", "output_tokens")
+			billed = decodeUsage(c)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	if tokens == noUsage {

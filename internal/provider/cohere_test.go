@@ -74,7 +74,7 @@ func TestCohereFailsInItsLastEvent(t *testing.T) {
 	for body, want := range map[string]string{
 		cohereBody(`message-end ,"delta":{"error":"no \"luck\"","finish_reason":"ERROR",` + usage + `}`): `{"message":"no \"luck\""}`,
 		cohereBody(`message-end ,"error":"no luck","delta":{` + usage + `,"finish_reason":"ERROR"}`):     `{"message":"no luck"}`,
-		cohereBody(`message-end ,"delta":{"finish_reason":"ERROR",` + usage + `}`):                       `{"message":"the generation has failed"}`,
+		cohereBody(`message-end ,"delta":{"finish_reason":"ERROR",` + usage + `}`):                       `{"finish_reason":"ERROR"}`,
 	} {
 		r := newReader(coherePath)
 		a := answerOf(readAll(t, r, []byte(text+body+chatDone), whole))
@@ -88,8 +88,8 @@ func TestCohereFailsInItsLastEvent(t *testing.T) {
 	for body, want := range map[string]event.Code{
 		"":                                  event.CodeUpstreamTruncated,
 		"event: content-delta\ndata: {\n\n": event.CodeInvalidUpstream,
-		cohereBody(`content-delta ,"delta":{"message":{"content":{"text":[]}}}`): event.CodeInvalidUpstream,
-		cohereBody(`debug ,"error":{"message":"no luck"}`):                       event.CodeUpstreamError,
+		cohereBody(`content-delta ,"delta":{"message":{"content":{"text":[1]}}}`): event.CodeInvalidUpstream,
+		cohereBody(`debug ,"error":{"message":"no luck"}`):                        event.CodeUpstreamError,
 	} {
 		if a := answerOf(readString(t, coherePath, text+body)); a.err == nil || a.err.Code != want {
 			t.Errorf("%s: %+v", body, a)

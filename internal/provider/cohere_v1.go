@@ -2,6 +2,7 @@ package provider
 
 import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -9,9 +10,10 @@ import (
 // line. Clients can ask for server-sent events with the same objects.
 // https://docs.cohere.com/v1/reference/chat-stream
 //
-// The last event repeats the whole text.
+// The last event repeats the whole text and the tool calls.
 type cohereV1 struct {
 	calls toolCalls
+	said  spoken
 	begun bool
 }
 
@@ -36,15 +38,14 @@ type cohereV1Event struct {
 	calls    []byte
 	response []byte
 	finish   []byte
-	failed   bool
 }
 
 // Decode translates one event.
 func (d *cohereV1) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	var e cohereV1Event
 	e.read(&c)
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.begun {
@@ -52,47 +53,41 @@ func (d *cohereV1) Decode(ev sse.Event, out *Events) error {
 		out.Open(0)
 	}
 	out.Identify(nil, e.id)
-	switch {
-	case e.failed:
-		out.Fail(ev)
-		return nil
-	case string(e.kind) == "stream-end":
-		e.end(out)
-		return nil
-	}
 	switch string(e.kind) {
+	case "stream-end":
+		d.end(&e, out)
 	case "text-generation":
-		out.Delta(event.Text, 0, e.text)
+		d.said.add(out.Delta(event.Text, 0, e.text))
 	case "tool-calls-chunk":
 		out.Delta(event.Reasoning, 0, e.text) // the plan
 		d.decodeChunk(e.delta, out)
 	case "tool-calls-generation":
 		d.decodeCalls(e.calls, out)
+	case "citation-generation", "search-queries-generation", "search-results":
+		out.Silent()
 	}
 	return nil
 }
 
-func (e *cohereV1Event) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *cohereV1Event) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "event_type":
-			e.kind = c.str()
+			e.kind = c.Str()
 		case "generation_id":
-			e.id = c.str()
+			e.id = c.Str()
 		case "text":
-			e.text = readText(c)
+			e.text = c.Text()
 		case "tool_call_delta":
-			e.delta = c.raw()
+			e.delta = c.Raw()
 		case "tool_calls":
-			e.calls = c.raw()
+			e.calls = c.Raw()
 		case "response":
-			e.response = c.raw()
+			e.response = c.Raw()
 		case "finish_reason":
-			e.finish = c.str()
-		case "error":
-			e.failed = c.isError()
+			e.finish = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
@@ -101,19 +96,19 @@ func (e *cohereV1Event) read(c *cursor) {
 func (d *cohereV1) decodeChunk(delta []byte, out *Events) {
 	var name, params, text []byte
 	index := int64(0)
-	c := cursor{data: delta}
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(delta)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "index":
-			index = c.count()
+			index = c.Count()
 		case "name":
-			name = c.str()
+			name = c.Str()
 		case "parameters":
-			params = c.str()
+			params = c.Str()
 		case "text":
-			text = c.str()
+			text = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	out.Delta(event.Reasoning, 0, text)
@@ -121,7 +116,7 @@ func (d *cohereV1) decodeChunk(delta []byte, out *Events) {
 	switch {
 	case len(name) > 0:
 		call = d.calls.open(toolCall{index: index})
-		out.OpenTool(0, event.Tool{Index: call.canonical, Name: unquote(name)}, arguments{text: params})
+		out.OpenTool(0, event.Tool{Index: call.canonical, Name: json.Unquote(name)}, arguments{text: params})
 	case call != nil:
 		out.Tool(0, call.canonical, arguments{text: params})
 	}
@@ -130,48 +125,49 @@ func (d *cohereV1) decodeChunk(delta []byte, out *Events) {
 // decodeCalls adds the tool calls that come whole, where none have come in
 // chunks before.
 func (d *cohereV1) decodeCalls(calls []byte, out *Events) {
-	c := cursor{data: calls}
+	c := json.MakeCursor(calls)
 	chunks := d.calls.opened > 0
-	for ok := c.enter('['); ok; ok = c.more('[') {
+	for ok := c.Enter('['); ok; ok = c.More('[') {
 		var name, params []byte
-		for ok := c.enter('{'); ok; ok = c.more('{') {
-			switch string(c.key()) {
+		for ok := c.Enter('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
 			case "name":
-				name = c.str()
+				name = c.Str()
 			case "parameters":
-				params = c.raw()
+				params = c.Raw()
 			default:
-				c.skip()
+				c.Skip()
 			}
 		}
-		if !chunks && !c.bad {
+		if !chunks && !c.Bad() {
 			call := d.calls.open(toolCall{index: -1})
-			out.OpenTool(0, event.Tool{Index: call.canonical, Name: unquote(name)}, arguments{object: params})
+			out.OpenTool(0, event.Tool{Index: call.canonical, Name: json.Unquote(name)}, arguments{object: params})
 		}
 	}
 }
 
 // end adds the end of the stream, which may be that it has failed.
-func (e *cohereV1Event) end(out *Events) {
-	var id []byte
+func (d *cohereV1) end(e *cohereV1Event, out *Events) {
+	var id, text []byte
 	usage := noUsage
-	c := cursor{data: e.response}
-	for ok := e.response != nil && c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(e.response)
+	for ok := e.response != nil && c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "generation_id":
-			id = c.str()
+			id = c.Str()
+		case "text":
+			text = c.Str()
+		case "tool_calls":
+			d.decodeCalls(c.Raw(), out)
 		case "meta":
 			usage = decodeCohereUsage(&c)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	out.Identify(nil, id)
+	out.Delta(event.Text, 0, d.said.rest(text))
 	out.Usage(usage)
-	if string(e.finish) == "ERROR" {
-		out.Fail(sse.Event{Data: []byte(`{"message":"the generation has failed"}`)})
-		return
-	}
 	out.Finish(0, e.finish)
 	out.End()
 }

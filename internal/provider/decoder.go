@@ -22,8 +22,14 @@ type Decoder interface {
 	// where the event cannot be decoded; what was appended by then does not
 	// count.
 	//
-	// What means the same in every format does not come here: events without
-	// data, data that is null or [DONE], and events named error.
+	// What means the same in every format does not come here: pings, events
+	// without data, data that is empty or [DONE], and events named error. Nor
+	// need a decoder look for errors: an event from which it takes nothing, or
+	// that has a member error, is asked by the Reader.
+	//
+	// Output that is no event is told with Silent. Of an event that is larger
+	// than the limit the decoder sees what is short in it; where it adds an
+	// output that was left out, the response fails.
 	Decode(ev sse.Event, out *Events) error
 }
 
@@ -35,4 +41,6 @@ const (
 	mayCarryOutput meaning = iota
 	carriesNone
 	isEnd
+	isIncomplete // the end, for want of tokens
+	isFailure    // the end, and not a good one
 )

@@ -2,7 +2,8 @@ package provider
 
 import (
 	"bytes"
-	"errors"
+	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -19,7 +20,9 @@ func (r *Reader) detect(p []byte) {
 			line = p[:i+1]
 		}
 		p = p[len(line):]
-		r.hold.add(line, r.opts.MaxEvent)
+		if r.hold != nil {
+			r.hold.add(line, r.opts.MaxEvent)
+		}
 		r.detectLine(line)
 	}
 	switch {
@@ -34,7 +37,7 @@ func (r *Reader) detect(p []byte) {
 func (r *Reader) detectLine(line []byte) {
 	if r.split == nil {
 		start, first := r.hold.opening()
-		r.framing = framingOf(start, first, r.opts.ContentType)
+		r.framing = framingOf(start, first, r.opts.ContentType, r.llm)
 		switch r.framing {
 		case framingUnknown:
 			return
@@ -53,14 +56,60 @@ func (r *Reader) detectLine(line []byte) {
 	if r.state != Undetermined {
 		return
 	}
-	switch err := r.split.Err(); {
-	case errors.Is(err, sse.ErrCorruptFrame) && !r.llm:
+	switch {
+	case r.opensOther():
 		r.pass()
-	case err != nil:
-		r.settle(splitError(err))
-	case r.hold.size() > r.opts.MaxEvent+holdSlack:
-		r.settle(tooLarge())
+	case r.split.Err() != nil && !r.llm:
+		r.pass()
+	case r.split.Err() != nil:
+		r.settle(splitError(r.split.Err()))
+	case r.llm && r.leading > 0 && r.hold != nil && r.hold.size() > maxLeading && r.hold.blankLine():
+		r.pass()
+	case r.hold != nil && r.hold.size() > r.opts.MaxEvent+holdSlack:
+		r.overflow()
 	}
+}
+
+// What may come on the path of an LLM API before the first event that tells the
+// format: gateways put events of their own there.
+const (
+	maxLeading       = 64 << 10 // bytes
+	maxLeadingEvents = 16
+)
+
+// otherAPIs begin the names of the events of streaming APIs that are none of
+// ours, whose events may be large.
+var otherAPIs = []string{"image_generation.", "image_edit.", "speech.", "transcript."}
+
+// isOther reports whether the name or the type of an event is of such an API.
+func isOther(name string) bool {
+	return slices.ContainsFunc(otherAPIs, func(api string) bool { return strings.HasPrefix(name, api) })
+}
+
+// opensOther reports whether the event that is open is of such an API.
+func (r *Reader) opensOther() bool {
+	parser, ok := r.split.(*sse.Parser)
+	return ok && r.hold != nil && r.guess == nil && isOther(view(parser.OpenName()))
+}
+
+// mayLead reports whether an event that tells nothing may come before those of a
+// known format. One without a name that is no object is the text of a stream
+// that nobody knows.
+func (r *Reader) mayLead(p probe) bool {
+	return r.llm && r.framing == framingSSE && r.leading < maxLeadingEvents &&
+		(p.name != "" || p.object.Exists()) && !isOther(p.typ())
+}
+
+// overflow deals with a response that has more than may be held and is not
+// recognized. On the path of an LLM API the event that is open may still tell
+// the format, and carry nothing that we emit: it is read past, and what was
+// held is given up.
+func (r *Reader) overflow() {
+	if r.llm && r.guess == nil && r.failure == nil && r.split.Reducing() {
+		r.hold = nil
+		return
+	}
+	r.settle(tooLarge())
 }
 
 // detectAtEnd decides what the response was, now that there is no more of it.
@@ -69,18 +118,17 @@ func (r *Reader) detectAtEnd() {
 		r.split.Close()
 		r.judgeAll(true)
 	}
-	if r.state != Undetermined {
-		return
-	}
-	if r.guess == nil && !r.llm {
+	switch {
+	case r.state != Undetermined:
+	case r.hold == nil:
+		r.fail(tooLarge())
+	case r.guess != nil:
+		r.recognized(r.guess)
+	case !r.llm, r.leading > 0 && !r.broken && !r.split.Cut():
 		r.pass()
-		return
+	default:
+		r.endOfBody()
 	}
-	if r.guess != nil {
-		r.recognised(r.guess)
-		return
-	}
-	r.endOfBody()
 }
 
 // settle decides without having seen an event that tells the format, because
@@ -88,7 +136,7 @@ func (r *Reader) detectAtEnd() {
 func (r *Reader) settle(err *event.Error) {
 	switch {
 	case r.guess != nil:
-		r.recognised(r.guess)
+		r.recognized(r.guess)
 	case r.failure != nil:
 		r.pass()
 	default:
@@ -98,7 +146,7 @@ func (r *Reader) settle(err *event.Error) {
 
 // judgeAll looks at the events that are complete, until one of them decides.
 func (r *Reader) judgeAll(atEnd bool) {
-	for r.state == Undetermined {
+	for r.state == Undetermined && r.split != nil {
 		ev, ok := r.split.Next()
 		if !ok {
 			return
@@ -107,30 +155,49 @@ func (r *Reader) judgeAll(atEnd bool) {
 	}
 }
 
-// judge looks at an event of a response that is not recognised yet. Comments,
+// judge looks at an event of a response that is not recognized yet. Comments,
 // pings and errors never tell the format.
 func (r *Reader) judge(ev sse.Event, atEnd bool) {
 	p := probe{name: string(ev.Name), object: objectOf(ev.Data)}
 	switch what := common(ev); {
-	case what == commonEmpty, p.typ() == "ping":
+	case what == commonEmpty, what == commonPing, p.typ() == "ping":
 		return
 	case what == commonDone:
 		r.judgeDone()
 		return
 	}
-	f := recognise(p, r.framing)
+	var f *format
+	if !ev.Bare {
+		f = recognize(p, r.framing)
+	}
 	switch {
+	case f != nil && r.hold == nil:
+		r.decodeFrom(f, ev, atEnd)
 	case f != nil:
-		r.recognised(f)
-	case reportsError(ev):
+		r.recognized(f)
+	case r.reportsError(ev):
 		r.judgeError(ev, p)
+	case ev.Bare:
+	case r.hold == nil:
+		r.fail(tooLarge())
 	case atEnd && !p.object.Exists():
 		// An event that was cut off tells nothing.
 	case p.object.Get("choices").IsArray() && r.framing == framingSSE && saysNothing(p.object):
 		r.guess = r.guessByPath()
+	case r.mayLead(p):
+		r.leading++
 	default:
 		r.pass()
 	}
+}
+
+// reportsError reports whether an event is an error. What looks like one only in
+// some backend's words is one only on the path of an LLM API.
+func (r *Reader) reportsError(ev sse.Event) bool {
+	if r.llm {
+		return isComplaint(ev)
+	}
+	return isBlatant(ev)
 }
 
 // saysNothing reports whether the choices of an event are there but do not
@@ -153,12 +220,12 @@ func (r *Reader) guessByPath() *format {
 func (r *Reader) judgeDone() {
 	switch {
 	case r.guess != nil:
-		r.recognised(r.guess)
+		r.recognized(r.guess)
 	case r.failure != nil:
 		r.fail(r.failure)
-	case r.llm:
+	case r.llm && r.leading == 0:
 		r.format = formatOfPath(r.opts.Path)
-		r.done()
+		r.fail(truncated())
 	default:
 		r.pass()
 	}
@@ -180,19 +247,35 @@ func (r *Reader) judgeError(ev sse.Event, p probe) {
 	}
 }
 
-// recognised starts to decode, from the first byte on.
-func (r *Reader) recognised(f *format) {
-	r.state = Recognised
+// recognized starts to decode, from the first byte on.
+func (r *Reader) recognized(f *format) {
+	body := r.hold.buf
+	r.begin(f)
+	r.split = r.framing.splitter(r.opts.MaxEvent)
+	r.read(body)
+}
+
+// decodeFrom starts to decode with the event that has told the format, because
+// what came before it is gone; it told nothing.
+func (r *Reader) decodeFrom(f *format, ev sse.Event, atEnd bool) {
+	split := r.split
+	r.begin(f)
+	r.split = split
+	if r.decode(ev, atEnd); !r.ended {
+		r.drain(atEnd)
+	}
+}
+
+// begin settles the format of the response.
+func (r *Reader) begin(f *format) {
+	r.state = Recognized
 	r.format = f.name
 	r.means = f.means
 	r.decoder = f.new()
 	if r.framing == framingSSE && f.framing&framingMixed != 0 {
 		r.framing = framingMixed
 	}
-	r.split = r.framing.splitter(r.opts.MaxEvent)
-	body := r.hold.buf
 	r.hold, r.guess, r.failure = nil, nil, nil
-	r.read(body)
 }
 
 // pass gives the response up to be passed on as it is.

@@ -1,9 +1,9 @@
-// Package provider reads what LLM backends send. A Reader recognises the wire
+// Package provider reads what LLM backends send. A Reader recognizes the wire
 // format of a response from its first events and translates it into canonical
 // events, one Decoder for each format.
 //
-// The invariant: whatever the bytes and wherever they are cut, a recognised
+// The invariant: whatever the bytes and wherever they are cut, a recognized
 // response yields output events in the order in which the model produced them
-// and then exactly one terminal event, Done or Failed; an unrecognised one
+// and then exactly one terminal event, Done or Failed; an unrecognized one
 // yields nothing and can be passed on byte for byte.
 package provider

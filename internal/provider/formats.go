@@ -64,8 +64,8 @@ func (p probe) typ() string {
 	return p.name
 }
 
-// recognise returns the format of an event, nil where it tells none.
-func recognise(p probe, framing framing) *format {
+// recognize returns the format of an event, nil where it tells none.
+func recognize(p probe, framing framing) *format {
 	for i := range formats {
 		if f := &formats[i]; f.framing&framing != 0 && f.matches(p) {
 			return f

@@ -45,8 +45,8 @@ var sseFields = []string{":", "data:", "event:", "id:", "retry:", "error:"}
 
 // framingOf tells the framing of a response by its first bytes, which outrank
 // its content type; unknown where it takes more of them. first says that
-// nothing was skipped before them.
-func framingOf(start []byte, first bool, contentType string) framing {
+// nothing was skipped before them, llm that the request path names an LLM API.
+func framingOf(start []byte, first bool, contentType string, llm bool) framing {
 	if len(start) > 0 && start[0] <= 1 { // no text, but maybe a frame of less than 32 MiB
 		switch {
 		case !first:
@@ -71,7 +71,9 @@ func framingOf(start []byte, first bool, contentType string) framing {
 	case "text/event-stream":
 		return framingSSE
 	case "application/vnd.amazon.eventstream":
-		return framingOther // it is none, see above
+		if !llm {
+			return framingOther // it is none, see above
+		}
 	}
 	found := framingOther
 	for _, field := range sseFields {

@@ -10,7 +10,7 @@ import (
 )
 
 // One target for each format, so that a fuzzer spends its time in that decoder
-// instead of looking for what all formats are recognised by.
+// instead of looking for what all formats are recognized by.
 
 func FuzzAnthropic(f *testing.F)          { fuzzDecoder(f, "anthropic-messages") }
 func FuzzBedrockConverse(f *testing.F)    { fuzzDecoder(f, "bedrock-converse") }
@@ -29,7 +29,7 @@ func FuzzOpenAIResponses(f *testing.F)    { fuzzDecoder(f, "openai-responses") }
 func FuzzTGI(f *testing.F)                { fuzzDecoder(f, "tgi") }
 func FuzzWatsonx(f *testing.F)            { fuzzDecoder(f, "watsonx") }
 
-// fuzzDecoder reads an event by which the format is recognised, and after it
+// fuzzDecoder reads an event by which the format is recognized, and after it
 // the events that the fuzzer makes: each line is one, its payload or its name,
 // a space and its payload. What holds for FuzzReader holds here.
 func fuzzDecoder(f *testing.F, format string) {

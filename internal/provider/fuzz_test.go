@@ -74,7 +74,7 @@ func checkEvents(t *testing.T, r *provider.Reader, events []event.Event) {
 	if r.Format() == "gemini" {
 		checkArguments(t, events)
 	}
-	if want := r.State() == provider.Recognised; want != (terminal == 1) {
+	if want := r.State() == provider.Recognized; want != (terminal == 1) {
 		t.Errorf("%d terminal events in state %d", terminal, r.State())
 	}
 }

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -14,6 +15,7 @@ import (
 // after the prompt was blocked.
 type gemini struct {
 	candidates []geminiCandidate // by index
+	usage      apartCounts
 }
 
 // geminiCandidate is what is known of one candidate.
@@ -31,81 +33,77 @@ func isGemini(p probe) bool {
 
 // Decode translates one event.
 func (d *gemini) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	var model, id, blocked []byte
-	failed := false
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "candidates":
-			for ok := c.enterOutput('['); ok; ok = c.more('[') {
-				d.decodeCandidate(&c, out)
+			first := true
+			for ok := c.EnterOutput('['); ok; ok = c.More('[') {
+				d.decodeCandidate(&c, first, out)
+				first = false
 			}
 		case "promptFeedback":
-			blocked = c.field("blockReason")
+			blocked = c.Field("blockReason")
 		case "usageMetadata":
-			out.Usage(decodeUsage(&c, "promptTokenCount", "candidatesTokenCount"))
+			out.Usage(d.usage.read(&c))
 		case "modelVersion":
-			model = c.str()
+			model = c.Str()
 		case "responseId":
-			id = c.str()
-		case "error":
-			failed = c.isError()
+			id = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	out.Identify(model, id)
-	if failed {
-		out.Fail(ev)
-		return nil
-	}
 	out.Block(0, blocked)
 	return nil
 }
 
 // decodeCandidate reads one candidate. Its index may come after its content,
 // so that the parts are kept until all of it is read.
-func (d *gemini) decodeCandidate(c *cursor, out *Events) {
+func (d *gemini) decodeCandidate(c *json.Cursor, first bool, out *Events) {
 	var parts, finish []byte
-	index := int64(0)
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	index := int64(-1)
+	for ok := c.EnterOutput('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "content":
-			for ok := c.enterOutput('{'); ok; ok = c.more('{') {
-				if string(c.key()) == "parts" {
-					parts = readOutput(c, '[')
+			for ok := c.EnterOutput('{'); ok; ok = c.More('{') {
+				if string(c.Key()) == "parts" {
+					parts = c.Output('[')
 				} else {
-					c.skip()
+					c.Skip()
 				}
 			}
 		case "finishReason":
-			finish = c.str()
+			finish = c.Str()
 		case "index":
-			index = max(c.count(), 0)
+			index = c.Count()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if index >= maxChoices {
-		c.fail()
+	at, ok := out.Choice(index, first && c.Peek() == ']')
+	if !ok {
+		c.Fail()
 	}
-	if c.bad {
+	if c.Bad() {
 		return
 	}
-	candidate := d.candidate(int(index), out)
-	inner := cursor{data: parts}
-	for ok := parts != nil && inner.open('['); ok; ok = inner.more('[') {
-		candidate.decodePart(&inner, int(index), out)
+	candidate := d.candidate(at, out)
+	inner := json.MakeCursor(parts)
+	for ok := parts != nil && inner.Open('['); ok; ok = inner.More('[') {
+		candidate.decodePart(&inner, at, out)
 	}
 	if len(finish) > 0 {
-		candidate.endCall(int(index), out) // Vertex may leave out its last part
-		out.Finish(int(index), finish)
+		candidate.endCall(at, out) // Vertex may leave out its last part
+		out.Finish(at, finish)
 	}
-	if inner.bad {
-		c.fail()
+	if inner.Bad() {
+		c.Fail()
 	}
 }
 
@@ -122,22 +120,25 @@ func (d *gemini) candidate(index int, out *Events) *geminiCandidate {
 	return candidate
 }
 
-// decodePart adds a part. Code that the provider executes, its results, and
-// images are no output.
-func (cand *geminiCandidate) decodePart(c *cursor, index int, out *Events) {
+// decodePart adds a part. Code that the provider executes, its results, images
+// and signatures are output that is no event.
+func (cand *geminiCandidate) decodePart(c *json.Cursor, index int, out *Events) {
 	var text, call []byte
-	thought := false
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	thought, silent := false, false
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "text":
-			text = readText(c)
+			text = c.Text()
 		case "thought":
-			thought = c.boolean()
+			thought = c.Bool()
 		case "functionCall":
-			call = readOutput(c, '{')
+			call = c.Output('{')
 		default:
-			c.skip()
+			silent = !isEmpty(c.Raw()) || silent
 		}
+	}
+	if silent {
+		out.Silent()
 	}
 	kind := event.Text
 	if thought {
@@ -145,7 +146,7 @@ func (cand *geminiCandidate) decodePart(c *cursor, index int, out *Events) {
 	}
 	out.Delta(kind, index, text)
 	if call != nil && !cand.decodeCall(call, index, out) {
-		c.fail()
+		c.Fail()
 	}
 }
 
@@ -155,46 +156,46 @@ func (cand *geminiCandidate) decodePart(c *cursor, index int, out *Events) {
 func (cand *geminiCandidate) decodeCall(call []byte, index int, out *Events) bool {
 	var id, name, args, partial []byte
 	more := false
-	c := cursor{data: call}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(call)
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "id":
-			id = c.str()
+			id = c.Str()
 		case "name":
-			name = c.str()
+			name = c.Str()
 		case "args":
-			args = readOutput(&c, '{')
+			args = c.Output('{')
 		case "partialArgs":
-			partial = readOutput(&c, '[')
+			partial = c.Output('[')
 		case "willContinue":
-			more = c.boolean()
+			more = c.Bool()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	if len(name) > 0 {
 		cand.endCall(index, out)
-		tool := event.Tool{Index: cand.opened, ID: unquote(id), Name: unquote(name)}
+		tool := event.Tool{Index: cand.opened, ID: json.Unquote(id), Name: json.Unquote(name)}
 		cand.opened++
 		if !more && partial == nil {
 			if args == nil {
 				args = []byte("{}")
 			}
 			out.OpenTool(index, tool, arguments{object: args})
-			return !c.bad
+			return !c.Bad()
 		}
 		out.OpenTool(index, tool, arguments{})
 		cand.args = new(geminiArguments)
 	}
 	if cand.args == nil { // the end of a call that has ended already
-		return !c.bad
+		return !c.Bad()
 	}
 	text, ok := cand.args.add(partial)
 	out.Tool(index, cand.opened-1, arguments{plain: text})
 	if !more {
 		cand.endCall(index, out)
 	}
-	return ok && !c.bad
+	return ok && !c.Bad()
 }
 
 // endCall ends the tool call that is open, if one is.

@@ -46,26 +46,26 @@ const (
 // valid until the next call.
 func (g *geminiArguments) add(partial []byte) ([]byte, bool) {
 	g.text = g.text[:0]
-	c := cursor{data: partial}
-	for ok := partial != nil && c.open('['); ok; ok = c.more('[') {
+	c := json.MakeCursor(partial)
+	for ok := partial != nil && c.Open('['); ok; ok = c.More('[') {
 		var path, value []byte
 		isString := false
-		for ok := c.open('{'); ok; ok = c.more('{') {
-			switch string(c.key()) {
+		for ok := c.Open('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
 			case "jsonPath":
-				path = c.str()
+				path = c.Str()
 			case "stringValue":
-				value, isString = readText(&c), true
+				value, isString = c.Text(), true
 			case "numberValue", "boolValue":
-				value = c.raw()
+				value = c.Raw()
 			case "nullValue":
-				c.skip()
+				c.Skip()
 				value = []byte("null")
 			default:
-				c.skip()
+				c.Skip()
 			}
 		}
-		if c.bad || !g.put(path, value, isString) {
+		if c.Bad() || json.IsElided(value) || !g.put(path, value, isString) {
 			return nil, false
 		}
 	}
@@ -91,7 +91,7 @@ func (g *geminiArguments) put(path, value []byte, isString bool) bool {
 		g.text = append(g.text, value...)
 		return true
 	}
-	steps := parsePath(unquote(path))
+	steps := parsePath(json.Unquote(path))
 	if steps == nil || steps[0].index != noIndex {
 		return false
 	}

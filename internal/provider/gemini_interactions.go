@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -15,6 +16,7 @@ import (
 // before May 2026 called the steps contents, and sent tool calls whole.
 type geminiInteractions struct {
 	calls toolCalls // for the client, by index of the step
+	usage apartCounts
 	begun bool
 }
 
@@ -44,41 +46,34 @@ type interactionsEvent struct {
 	step        []byte
 	delta       []byte
 	interaction []byte
-	failed      bool
 }
 
 // Decode translates one event.
 func (d *geminiInteractions) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	e := interactionsEvent{kind: ev.Name}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "event_type":
-			e.kind = c.str()
+			e.kind = c.Str()
 		case "index":
-			e.index = c.count()
+			e.index = c.Count()
 		case "step", "content":
-			e.step = c.raw()
+			e.step = c.Raw()
 		case "delta":
-			e.delta = c.raw()
+			e.delta = c.Raw()
 		case "interaction":
-			e.interaction = c.raw()
-		case "error":
-			e.failed = c.isError()
+			e.interaction = c.Raw()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.begun {
 		d.begun = true
 		out.Open(0)
-	}
-	if e.failed {
-		out.Fail(ev)
-		return nil
 	}
 	switch string(e.kind) {
 	case "step.delta", "content.delta":
@@ -86,9 +81,9 @@ func (d *geminiInteractions) Decode(ev sse.Event, out *Events) error {
 	case "step.start", "content.start":
 		d.decodeStep(e.step, e.index, true, out)
 	case "interaction.completed", "interaction.complete":
-		decodeInteraction(e.interaction, true, out)
+		d.decodeInteraction(e.interaction, true, out)
 	default:
-		decodeInteraction(e.interaction, false, out)
+		d.decodeInteraction(e.interaction, false, out)
 	}
 	return nil
 }
@@ -98,27 +93,27 @@ func (d *geminiInteractions) Decode(ev sse.Event, out *Events) error {
 func (d *geminiInteractions) decodeStep(step []byte, index int64, isStart bool, out *Events) {
 	var kind, text, id, name, content []byte
 	var args arguments
-	c := cursor{data: step}
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(step)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "type":
-			kind = c.str()
+			kind = c.Str()
 		case "text":
-			text = c.str()
+			text = c.Str()
 		case "content", "summary":
-			content = c.raw()
+			content = c.Raw()
 		case "id":
-			id = c.str()
+			id = c.Str()
 		case "name":
-			name = c.str()
+			name = c.Str()
 		case "arguments":
-			if c.peek() == '{' {
-				args.object = c.raw()
+			if c.Peek() == '{' {
+				args.object = c.Raw()
 			} else {
-				args.text = c.str()
+				args.text = c.Str()
 			}
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	switch string(kind) {
@@ -134,46 +129,50 @@ func (d *geminiInteractions) decodeStep(step []byte, index int64, isStart bool, 
 			args = arguments{} // they come in parts
 		}
 		call := d.calls.open(toolCall{index: index, whole: !args.empty()})
-		out.OpenTool(0, event.Tool{Index: call.canonical, ID: unquote(id), Name: unquote(name)}, args)
+		out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(id), Name: json.Unquote(name)}, args)
 	case "arguments_delta":
 		if call := d.calls.find(index); call != nil && !call.whole {
 			out.Tool(0, call.canonical, args)
+		} else if call == nil {
+			out.Silent()
 		}
+	default: // of a tool that the provider runs, an image, a signature
+		out.Silent()
 	}
 }
 
 // emitContents adds the texts of a list of contents, or of one.
 func emitContents(kind event.Kind, contents []byte, out *Events) {
-	c := cursor{data: contents}
-	if c.peek() == '{' {
-		out.Delta(kind, 0, c.field("text"))
+	c := json.MakeCursor(contents)
+	if c.Peek() == '{' {
+		out.Delta(kind, 0, c.Field("text"))
 		return
 	}
-	for ok := c.enter('['); ok; ok = c.more('[') {
-		out.Delta(kind, 0, c.field("text"))
+	for ok := c.Enter('['); ok; ok = c.More('[') {
+		out.Delta(kind, 0, c.Field("text"))
 	}
 }
 
 // decodeInteraction reads the interaction that an event carries.
-func decodeInteraction(interaction []byte, isEnd bool, out *Events) {
+func (d *geminiInteractions) decodeInteraction(interaction []byte, isEnd bool, out *Events) {
 	var id, model, status []byte
 	usage := noUsage
 	failed := false
-	c := cursor{data: interaction}
-	for ok := interaction != nil && c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	c := json.MakeCursor(interaction)
+	for ok := interaction != nil && c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "id":
-			id = c.str()
+			id = c.Str()
 		case "model":
-			model = c.str()
+			model = c.Str()
 		case "status":
-			status = c.str()
+			status = c.Str()
 		case "usage":
-			usage = decodeUsage(&c, "total_input_tokens", "total_output_tokens")
+			usage = d.usage.read(&c)
 		case "error":
-			failed = c.isError()
+			failed = isError(c.Raw())
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	out.Identify(model, id)
@@ -184,8 +183,6 @@ func decodeInteraction(interaction []byte, isEnd bool, out *Events) {
 	switch {
 	case failed:
 		out.Fail(sse.Event{Data: interaction})
-	case string(status) == "failed":
-		out.Fail(sse.Event{Data: []byte(`{"message":"the interaction has failed"}`)})
 	default:
 		out.Finish(0, status)
 		out.End()

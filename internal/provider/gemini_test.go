@@ -42,7 +42,7 @@ func TestGeminiParts(t *testing.T) {
 		want := &event.Result{
 			Finish: event.FinishToolCalls, ProviderFinish: "STOP",
 			Choices: []event.ChoiceFinish{{Choice: 0, Finish: event.FinishToolCalls}, {Choice: 1, Finish: event.FinishLength}},
-			Usage:   &event.TokenUsage{Input: 3, Output: 4},
+			Usage:   &event.TokenUsage{Input: 3, Output: 9, Reasoning: 5},
 		}
 		if a.text != "TU" || a.reasoning != "R" || !reflect.DeepEqual(a.calls, []call{{"c", "f", `{"a":1}`}, {"", "g", "{}"}}) {
 			t.Errorf("%s: %+v", name, a)
@@ -201,7 +201,7 @@ func TestGeminiEndsWithItsBodyAfterTheFinish(t *testing.T) {
 		geminiBody(text):                              false,
 		geminiBody(text) + "data: {\"candidates\":[{": false,
 		"[" + text + "," + geminiFinish + "]":         true,
-		"[" + text + "," + geminiFinish:               true,
+		"[" + text + "," + geminiFinish:               false,
 		"[" + text + "]":                              false,
 		"[" + text + ",{\"candidates\":":              false,
 	} {
@@ -219,13 +219,13 @@ func TestGeminiEndsWithItsBodyAfterTheFinish(t *testing.T) {
 func TestGeminiThatCannotBeDecoded(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
-		`{"candidates":{}}`,
-		`{"candidates":[{"content":[]}]}`,
-		`{"candidates":[{"content":{"parts":{}}}]}`,
+		`{"candidates":{"a":1}}`,
+		`{"candidates":[{"content":[1]}]}`,
+		`{"candidates":[{"content":{"parts":{"a":1}}}]}`,
 		geminiParts(`{"text":5}`),
 		geminiParts(`{"functionCall":"f"}`),
 		geminiParts(`{"functionCall":{"name":"f","args":"x"}}`),
-		`{"candidates":[{"index":99999}]}`,
+		`{"candidates":[{"index":0},{"index":99999}]}`,
 	} {
 		if a := answerOf(readString(t, geminiPath, geminiBody(geminiParts(`{"text":"T"}`), data, geminiFinish))); a.err == nil || a.err.Code != event.CodeInvalidUpstream {
 			t.Errorf("%s: %+v", data, a)

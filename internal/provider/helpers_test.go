@@ -25,7 +25,7 @@ func readAll(tb testing.TB, r *provider.Reader, body []byte, split func(left int
 		}
 		body = body[n:]
 	}
-	return appendEvents(tb, all, r.Close())
+	return appendEvents(tb, all, r.Close(true))
 }
 
 // appendEvents copies events, whose texts the next call overwrites, and checks

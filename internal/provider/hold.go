@@ -2,7 +2,7 @@ package provider
 
 import "bytes"
 
-// hold keeps the bytes of a response that is not recognised yet, to be decoded
+// hold keeps the bytes of a response that is not recognized yet, to be decoded
 // from the start or passed on untouched.
 //
 // Comments and blank lines do not count against its limit. They are kept too,
@@ -76,6 +76,9 @@ func (h *hold) size() int {
 	}
 	return h.content + h.line
 }
+
+// blankLine reports whether what is held ends with the line that ends an event.
+func (h *hold) blankLine() bool { return h.line == 0 }
 
 // dropIdle removes comments, and blank lines that end no event.
 func (h *hold) dropIdle() {

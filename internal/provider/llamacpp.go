@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -35,22 +36,17 @@ type llamaCppEvent struct {
 	finish []byte
 	model  []byte
 	usage  event.TokenUsage
-	failed bool
 }
 
 // Decode translates one event.
 func (d *llamaCpp) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	e := llamaCppEvent{usage: noUsage}
 	e.read(&c)
-	if !c.end() || e.index >= maxChoices {
+	index, ok := out.Choice(e.index, true)
+	if !c.End() || !ok {
 		return errInvalid
 	}
-	if e.failed {
-		out.Fail(ev)
-		return nil
-	}
-	index := int(max(e.index, 0))
 	prompt := d.prompt(index, out)
 	out.Identify(e.model, nil)
 	out.Delta(event.Text, index, e.text)
@@ -90,17 +86,17 @@ func (d *llamaCpp) stopped() bool {
 
 // read reads an event. Why it stopped is a word since December 2024, and three
 // flags before.
-func (e *llamaCppEvent) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *llamaCppEvent) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "content":
-			e.text = readText(c)
+			e.text = c.Text()
 		case "stop":
-			e.stop = c.boolean()
+			e.stop = c.Bool()
 		case "index":
-			e.index = c.count()
+			e.index = c.Count()
 		case "stop_type":
-			e.finish = c.str()
+			e.finish = c.Str()
 		case "stopped_eos":
 			e.readFlag(c, "eos")
 		case "stopped_word":
@@ -108,22 +104,20 @@ func (e *llamaCppEvent) read(c *cursor) {
 		case "stopped_limit":
 			e.readFlag(c, "limit")
 		case "model":
-			e.model = c.str()
+			e.model = c.Str()
 		case "tokens_evaluated":
-			e.usage.Input = c.count()
+			e.usage.Input = c.Count()
 		case "tokens_predicted":
-			e.usage.Output = c.count()
-		case "error":
-			e.failed = c.isError()
+			e.usage.Output = c.Count()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
 // readFlag reads a flag that stands for a finish reason.
-func (e *llamaCppEvent) readFlag(c *cursor, finish string) {
-	if c.boolean() {
+func (e *llamaCppEvent) readFlag(c *json.Cursor, finish string) {
+	if c.Bool() {
 		e.finish = []byte(finish)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -34,15 +35,14 @@ type ollamaLine struct {
 	reason    []byte
 	usage     event.TokenUsage
 	done      bool
-	failed    bool
 }
 
 // Decode translates one line.
 func (d *ollama) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	line := ollamaLine{usage: noUsage}
 	line.read(&c)
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.opened {
@@ -55,10 +55,7 @@ func (d *ollama) Decode(ev sse.Event, out *Events) error {
 	if line.toolCalls != nil {
 		d.emitCalls(line.toolCalls, out)
 	}
-	switch {
-	case line.failed:
-		out.Fail(ev)
-	case line.done:
+	if line.done {
 		out.Finish(0, line.reason)
 		out.Usage(line.usage)
 		out.End()
@@ -66,72 +63,70 @@ func (d *ollama) Decode(ev sse.Event, out *Events) error {
 	return nil
 }
 
-func (l *ollamaLine) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (l *ollamaLine) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "message":
 			l.readMessage(c)
 		case "response":
-			l.text = c.str()
+			l.text = c.Str()
 		case "thinking":
-			l.thinking = c.str()
+			l.thinking = c.Str()
 		case "model":
-			l.model = c.str()
+			l.model = c.Str()
 		case "done":
-			l.done = c.boolean()
+			l.done = c.Bool()
 		case "done_reason":
-			l.reason = c.str()
+			l.reason = c.Str()
 		case "prompt_eval_count":
-			l.usage.Input = c.count()
+			l.usage.Input = c.Count()
 		case "eval_count":
-			l.usage.Output = c.count()
-		case "error":
-			l.failed = c.isError()
+			l.usage.Output = c.Count()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
-func (l *ollamaLine) readMessage(c *cursor) {
-	if c.peek() != '{' {
-		c.skip()
+func (l *ollamaLine) readMessage(c *json.Cursor) {
+	if c.Peek() != '{' {
+		c.Skip()
 		return
 	}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "content":
-			l.text = c.str()
+			l.text = c.Str()
 		case "thinking":
-			l.thinking = c.str()
+			l.thinking = c.Str()
 		case "tool_calls":
-			l.toolCalls = readOutput(c, '[')
+			l.toolCalls = c.Output('[')
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
 // emitCalls adds tool calls, each of which comes whole.
 func (d *ollama) emitCalls(calls []byte, out *Events) {
-	c := cursor{data: calls}
-	for ok := c.open('['); ok; ok = c.more('[') {
-		if c.peek() != '{' {
-			c.skip()
+	c := json.MakeCursor(calls)
+	for ok := c.Open('['); ok; ok = c.More('[') {
+		if c.Peek() != '{' {
+			c.Skip()
 			continue
 		}
 		var f chatFragment
-		for ok := c.open('{'); ok; ok = c.more('{') {
-			switch string(c.key()) {
+		for ok := c.Open('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
 			case "id":
-				f.id = c.str()
+				f.id = c.Str()
 			case "function":
 				f.readFunction(&c)
 			default:
-				c.skip()
+				c.Skip()
 			}
 		}
-		out.OpenTool(0, event.Tool{Index: d.calls, ID: unquote(f.id), Name: unquote(f.name)}, f.args)
+		out.OpenTool(0, event.Tool{Index: d.calls, ID: json.Unquote(f.id), Name: json.Unquote(f.name)}, f.args)
 		d.calls++
 	}
 }

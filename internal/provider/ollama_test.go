@@ -17,7 +17,7 @@ func TestOllamaLines(t *testing.T) {
 			`{"function":{"name":"f","arguments":{"city": "Par\u0069s \"é\""}}},`+
 			`{"id":"b","function":{"index":1,"name":"g","arguments":{}}}, null]},"done":false}`+"\n"+
 			`{"model":"q","message":{"content":""},"done":true,"done_reason":"stop","prompt_eval_count":21,"eval_count":8}`), whole))
-	want := []call{{"", "f", `{"city":"Par\u0069s \"é\""}`}, {"b", "g", "{}"}}
+	want := []call{{"", "f", `{"city":"Paris \"é\""}`}, {"b", "g", "{}"}}
 	if a.reasoning != "R" || a.text != "T" || !reflect.DeepEqual(a.calls, want) {
 		t.Errorf("%+v", a)
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -54,10 +55,10 @@ type assistantsObject struct {
 
 // Decode translates one event.
 func (d *openAIAssistants) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	o := assistantsObject{usage: noUsage}
 	o.read(&c)
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.begun {
@@ -75,29 +76,29 @@ func (d *openAIAssistants) Decode(ev sse.Event, out *Events) error {
 	return nil
 }
 
-func (o *assistantsObject) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (o *assistantsObject) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "object":
-			o.kind = c.str()
+			o.kind = c.Str()
 		case "id":
-			o.id = c.str()
+			o.id = c.Str()
 		case "model":
-			o.model = c.str()
+			o.model = c.Str()
 		case "status":
-			o.status = c.str()
+			o.status = c.Str()
 		case "incomplete_details":
-			o.reason = c.field("reason")
+			o.reason = c.Field("reason")
 		case "delta":
-			o.delta = c.raw()
+			o.delta = c.Raw()
 		case "last_error":
-			if raw := c.raw(); len(raw) > 0 && raw[0] == '{' {
+			if raw := c.Raw(); len(raw) > 0 && raw[0] == '{' {
 				o.failed = raw
 			}
 		case "usage":
-			o.usage = decodeUsage(c, "prompt_tokens", "completion_tokens")
+			o.usage = decodeUsage(c)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
@@ -125,21 +126,21 @@ func (o *assistantsObject) decodeRun(out *Events) {
 
 // decodeMessageContent adds the parts of a message's delta.
 func decodeMessageContent(delta []byte, out *Events) {
-	c := cursor{data: delta}
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		if string(c.key()) != "content" {
-			c.skip()
+	c := json.MakeCursor(delta)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		if string(c.Key()) != "content" {
+			c.Skip()
 			continue
 		}
-		for ok := c.enter('['); ok; ok = c.more('[') {
-			for ok := c.enter('{'); ok; ok = c.more('{') {
-				switch string(c.key()) {
+		for ok := c.Enter('['); ok; ok = c.More('[') {
+			for ok := c.Enter('{'); ok; ok = c.More('{') {
+				switch string(c.Key()) {
 				case "text":
-					out.Delta(event.Text, 0, c.field("value"))
+					out.Delta(event.Text, 0, c.Field("value"))
 				case "refusal":
-					out.Delta(event.Refusal, 0, c.str())
+					out.Delta(event.Refusal, 0, c.Str())
 				default:
-					c.skip()
+					c.Skip()
 				}
 			}
 		}
@@ -149,38 +150,38 @@ func decodeMessageContent(delta []byte, out *Events) {
 // decodeStep adds the tool calls of a step's delta that are functions. The
 // others are tools that OpenAI runs itself.
 func (d *openAIAssistants) decodeStep(delta []byte, out *Events) {
-	c := cursor{data: delta}
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		if string(c.key()) != "step_details" {
-			c.skip()
+	c := json.MakeCursor(delta)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		if string(c.Key()) != "step_details" {
+			c.Skip()
 			continue
 		}
-		for ok := c.enter('{'); ok; ok = c.more('{') {
-			if string(c.key()) != "tool_calls" {
-				c.skip()
+		for ok := c.Enter('{'); ok; ok = c.More('{') {
+			if string(c.Key()) != "tool_calls" {
+				c.Skip()
 				continue
 			}
-			for ok := c.enter('['); ok; ok = c.more('[') {
+			for ok := c.Enter('['); ok; ok = c.More('[') {
 				d.decodeCall(&c, out)
 			}
 		}
 	}
 }
 
-func (d *openAIAssistants) decodeCall(c *cursor, out *Events) {
+func (d *openAIAssistants) decodeCall(c *json.Cursor, out *Events) {
 	var f chatFragment
 	isFunction := false
-	for ok := c.enter('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "index":
-			f.index = c.count()
+			f.index = c.Count()
 		case "id":
-			f.id = c.str()
+			f.id = c.Str()
 		case "function":
 			isFunction = true
 			f.readFunction(c)
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	if !isFunction {
@@ -188,7 +189,7 @@ func (d *openAIAssistants) decodeCall(c *cursor, out *Events) {
 	}
 	if len(f.id) > 0 { // every step counts from 0
 		call := d.calls.open(toolCall{index: f.index})
-		out.OpenTool(0, event.Tool{Index: call.canonical, ID: unquote(f.id), Name: unquote(f.name)}, f.args)
+		out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(f.id), Name: json.Unquote(f.name)}, f.args)
 	} else if call := d.calls.find(f.index); call != nil {
 		out.Tool(0, call.canonical, f.args)
 	}

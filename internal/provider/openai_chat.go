@@ -5,7 +5,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -50,140 +50,112 @@ func isObject(parent gjson.Result, field string) bool {
 
 // Decode translates one chunk.
 func (d *openAIChat) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	var model, id []byte
-	failed := false
-	for more := d.begin(&c, out); more; more = c.more('{') {
-		switch string(c.key()) {
+	for more := d.begin(&c, ev.Data, out); more; more = c.More('{') {
+		switch string(c.Key()) {
 		case "choices":
-			d.rememberPrefix(&c)
+			d.rememberPrefix(&c, ev.Data)
 			d.decodeChoices(&c, out)
 		case "usage":
-			out.Usage(decodeUsage(&c, "prompt_tokens", "completion_tokens"))
+			out.Usage(decodeUsage(&c))
 		case "x_groq":
 			decodeGroq(&c, out)
 		case "model":
-			model = c.str()
+			model = c.Str()
 		case "id":
-			id = c.str()
-		case "object":
-			failed = string(c.str()) == "error" || failed // older vLLM
-		case "error":
-			failed = c.isError() || failed
+			id = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	out.Identify(model, id)
-	if failed {
-		out.Fail(ev)
-	}
 	return nil
 }
 
 // begin enters a chunk. Where it begins as the last one did, which with most
 // servers is half of it, the beginning is not read again: it has passed for
 // valid, and to note the same facts twice would change nothing.
-func (d *openAIChat) begin(c *cursor, out *Events) bool {
-	if len(d.prefix) == 0 || !bytes.HasPrefix(c.data, d.prefix) {
+func (d *openAIChat) begin(c *json.Cursor, data []byte, out *Events) bool {
+	if len(d.prefix) == 0 || !bytes.HasPrefix(data, d.prefix) {
 		d.prefix = d.prefix[:0]
-		return c.open('{')
+		return c.Open('{')
 	}
-	c.pos = len(d.prefix)
-	c.depth = 1
+	c.Inside(len(d.prefix))
 	d.decodeChoices(c, out)
-	return c.more('{')
+	return c.More('{')
 }
 
 // rememberPrefix keeps how a chunk begins, up to the value of its choices, at
 // which the cursor is.
-func (d *openAIChat) rememberPrefix(c *cursor) {
-	if len(d.prefix) == 0 && c.pos <= maxPrefix && !c.bad {
-		d.prefix = append(d.prefix, c.data[:c.pos]...)
+func (d *openAIChat) rememberPrefix(c *json.Cursor, data []byte) {
+	if len(d.prefix) == 0 && c.Pos() <= maxPrefix && !c.Bad() {
+		d.prefix = append(d.prefix, data[:c.Pos()]...)
 	}
 }
 
 // decodeGroq reads the usage that Groq hides in a field of its own.
-func decodeGroq(c *cursor, out *Events) {
-	if c.peek() != '{' {
-		c.skip()
-		return
-	}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func decodeGroq(c *json.Cursor, out *Events) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "usage":
-			out.Usage(decodeUsage(c, "prompt_tokens", "completion_tokens"))
+			out.Usage(decodeUsage(c))
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
 
-// decodeUsage reads an object with token counts under the given names.
-func decodeUsage(c *cursor, input, output string) event.TokenUsage {
-	usage := noUsage
-	if c.peek() != '{' {
-		c.skip()
-		return usage
-	}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
-		case input:
-			usage.Input = c.count()
-		case output:
-			usage.Output = c.count()
-		default:
-			c.skip()
-		}
-	}
-	return usage
-}
-
-func (d *openAIChat) decodeChoices(c *cursor, out *Events) {
-	for ok := c.enterOutput('['); ok; ok = c.more('[') {
-		d.decodeChoice(c, out)
+func (d *openAIChat) decodeChoices(c *json.Cursor, out *Events) {
+	first := true
+	for ok := c.EnterOutput('['); ok; ok = c.More('[') {
+		d.decodeChoice(c, first, out)
+		first = false
 	}
 }
 
 // decodeChoice reads one choice. Its index may come after its delta, so that
 // the delta is kept until all of the choice is read.
-func (d *openAIChat) decodeChoice(c *cursor, out *Events) {
+func (d *openAIChat) decodeChoice(c *json.Cursor, first bool, out *Events) {
 	var delta chatDelta
 	var message, finish []byte
-	index, hasDelta := int64(0), false
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	index, hasDelta := int64(-1), false
+	for ok := c.EnterOutput('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "delta":
 			hasDelta = delta.read(c) || hasDelta
 		case "index":
-			index = max(c.count(), 0)
+			index = c.Count()
 		case "finish_reason":
-			finish = c.str()
+			finish = c.Str()
 		case "message":
-			message = c.raw()
+			message = c.Raw()
+		case "usage": // Moonshot
+			out.Usage(decodeUsage(c))
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if index >= maxChoices {
-		c.fail()
+	at, ok := out.Choice(index, first && c.Peek() == ']')
+	if !ok {
+		c.Fail()
 	}
-	if c.bad {
+	if c.Bad() {
 		return
 	}
-	choice := d.choice(int(index), out)
+	choice := d.choice(at, out)
 	// Beside a delta, the message repeats everything so far. Alone, it is the
 	// answer of a server that does not stream.
 	if !hasDelta && !choice.spoke && message != nil {
-		delta.read(&cursor{data: message})
+		delta.read(json.NewCursor(message))
 	}
 	before := len(out.list)
-	delta.emit(int(index), choice, out)
+	delta.emit(at, choice, out)
 	choice.spoke = choice.spoke || len(out.list) > before
-	out.Finish(int(index), finish)
+	out.Finish(at, finish)
 }
 
 // choice returns the choice with this index.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
 // maxCalls is how many tool calls of a choice are remembered: the last ones,
@@ -23,36 +24,43 @@ type chatCall struct {
 	name      string
 	canonical int // the index under which it was passed on
 	opened    bool
+	args      json.Progress
 }
 
 // chatFragment is a fragment of a tool call as it was sent.
 type chatFragment struct {
-	index int64
-	id    []byte // the insides of strings
-	name  []byte
-	args  arguments
+	index  int64
+	placed bool   // the index is the place in the list, for want of another
+	id     []byte // the insides of strings
+	name   []byte
+	args   arguments
 }
 
 // emitCalls adds the fragments of tool_calls.
 func (ch *chatChoice) emitCalls(calls []byte, choice int, out *Events) {
-	c := cursor{data: calls}
-	for ok := c.open('['); ok; ok = c.more('[') {
-		if c.peek() != '{' {
-			c.skip()
+	c := json.MakeCursor(calls)
+	place := int64(-1)
+	for ok := c.Open('['); ok; ok = c.More('[') {
+		place++
+		if c.Peek() != '{' {
+			c.Skip()
 			continue
 		}
 		f := chatFragment{index: noIndex}
-		for ok := c.open('{'); ok; ok = c.more('{') {
-			switch string(c.key()) {
+		for ok := c.Open('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
 			case "index":
-				f.index = c.count() // noIndex where there is none
+				f.index = c.Count() // noIndex where there is none
 			case "id":
-				f.id = c.str()
-			case "function":
+				f.id = c.Str()
+			case "function", "custom":
 				f.readFunction(&c)
 			default:
-				c.skip()
+				c.Skip()
 			}
+		}
+		if f.index == noIndex && len(f.id) == 0 {
+			f.index, f.placed = place, true
 		}
 		ch.emit(&f, choice, out)
 	}
@@ -62,28 +70,25 @@ func (ch *chatChoice) emitCalls(calls []byte, choice int, out *Events) {
 // at most.
 func (ch *chatChoice) emitFunctionCall(call []byte, choice int, out *Events) {
 	f := chatFragment{index: functionIndex}
-	f.readFunction(&cursor{data: call})
+	f.readFunction(json.NewCursor(call))
 	ch.emit(&f, choice, out)
 }
 
-// readFunction reads the name and the arguments.
-func (f *chatFragment) readFunction(c *cursor) {
-	if c.peek() != '{' {
-		c.skip()
-		return
-	}
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+// readFunction reads the name and the arguments of a function, or of a custom
+// tool, whose input is free text.
+func (f *chatFragment) readFunction(c *json.Cursor) {
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "name":
-			f.name = c.str()
-		case "arguments":
-			if c.peek() == '{' {
-				f.args.object = c.raw()
+			f.name = c.Str()
+		case "arguments", "input":
+			if c.Peek() == '{' {
+				f.args.object = c.Raw()
 			} else {
-				f.args.text = c.str()
+				f.args.text = c.Str()
 			}
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }
@@ -100,20 +105,20 @@ func (ch *chatChoice) emit(f *chatFragment, choice int, out *Events) {
 		call = &ch.calls[len(ch.calls)-1]
 	}
 	if call.opened {
-		out.Tool(choice, call.canonical, f.args)
+		call.args.Feed(out.Tool(choice, call.canonical, f.args))
 		return
 	}
 	if call.id == "" {
-		call.id = unquote(f.id)
+		call.id = json.Unquote(f.id)
 	}
-	call.name = unquote(f.name)
+	call.name = json.Unquote(f.name)
 	if call.name == "" && f.args.empty() {
 		return
 	}
 	call.opened = true
 	call.canonical = ch.opened
 	ch.opened++
-	out.OpenTool(choice, event.Tool{Index: call.canonical, ID: call.id, Name: call.name}, f.args)
+	call.args.Feed(out.OpenTool(choice, event.Tool{Index: call.canonical, ID: call.id, Name: call.name}, f.args))
 }
 
 // find returns the call that a fragment goes on with, nil where it begins a
@@ -122,7 +127,9 @@ func (ch *chatChoice) emit(f *chatFragment, choice int, out *Events) {
 // By OpenAI's rules the index alone tells. But some servers leave it out, and
 // some parsers of vLLM give every call index 0: then an id that differs, or
 // without ids a name that does, begins a new call. Fragments repeat neither or
-// repeat both, or have "" for them.
+// repeat both, or have "" for them. And some servers change the id of a call:
+// without a name, or with the same one while the arguments are not whole, it is
+// the same call.
 func (ch *chatChoice) find(f *chatFragment) *chatCall {
 	var latest *chatCall // the last one with the same index
 	for i := len(ch.calls) - 1; i >= 0; i-- {
@@ -133,7 +140,7 @@ func (ch *chatChoice) find(f *chatFragment) *chatCall {
 		if latest == nil {
 			latest = call
 		}
-		if len(f.id) == 0 || standsFor(f.id, call.id) {
+		if len(f.id) == 0 || json.StandsFor(f.id, call.id) {
 			if len(f.id) > 0 {
 				return call
 			}
@@ -141,17 +148,40 @@ func (ch *chatChoice) find(f *chatFragment) *chatCall {
 		}
 	}
 	switch {
+	case latest == nil && f.placed && len(f.name) == 0:
+		return ch.latest(noIndex) // its call may have had an id
 	case latest == nil:
 		return nil
 	case len(f.id) > 0:
-		// A call that began without an id may be given one later.
-		if latest.id != "" || latest.name != "" && len(f.name) > 0 || f.index == noIndex {
+		if f.index == noIndex || !latest.mayGoOn(f) {
 			return nil
 		}
 	case len(f.name) > 0:
-		if f.index == noIndex || latest.name != "" && !standsFor(f.name, latest.name) {
+		if latest.name != "" && !json.StandsFor(f.name, latest.name) || f.placed && (latest.args.Whole() || latest.args.Free()) {
 			return nil
 		}
 	}
 	return latest
+}
+
+// latest returns the last call with this index, nil where there is none.
+func (ch *chatChoice) latest(index int64) *chatCall {
+	for i := len(ch.calls) - 1; i >= 0; i-- {
+		if ch.calls[i].index == index {
+			return &ch.calls[i]
+		}
+	}
+	return nil
+}
+
+// mayGoOn reports whether a fragment with another id may belong to the call all
+// the same.
+func (call *chatCall) mayGoOn(f *chatFragment) bool {
+	switch {
+	case len(f.name) == 0:
+		return !call.args.Whole()
+	case call.id == "":
+		return call.name == ""
+	}
+	return json.StandsFor(f.name, call.name) && !call.args.Whole()
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -28,66 +29,65 @@ func isOpenAICompletions(p probe) bool {
 
 // Decode translates one chunk.
 func (d *openAICompletions) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	var model, id []byte
-	failed := false
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "choices":
 			d.decodeChoices(&c, out)
 		case "usage":
-			out.Usage(decodeUsage(&c, "prompt_tokens", "completion_tokens"))
+			out.Usage(decodeUsage(&c))
 		case "model":
-			model = c.str()
+			model = c.Str()
 		case "id":
-			id = c.str()
-		case "error":
-			failed = c.isError()
+			id = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	out.Identify(model, id)
-	if failed {
-		out.Fail(ev)
-	}
 	return nil
 }
 
-func (d *openAICompletions) decodeChoices(c *cursor, out *Events) {
-	for ok := c.enterOutput('['); ok; ok = c.more('[') {
+func (d *openAICompletions) decodeChoices(c *json.Cursor, out *Events) {
+	first := true
+	for ok := c.EnterOutput('['); ok; ok = c.More('[') {
 		var text, finish, stop []byte
 		hasFinish := false
-		var index int64
-		for ok := c.open('{'); ok; ok = c.more('{') {
-			switch string(c.key()) {
+		index := int64(-1)
+		for ok := c.EnterOutput('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
 			case "text":
-				text = readText(c)
+				text = c.Text()
 			case "index":
-				index = max(c.count(), 0)
+				index = c.Count()
 			case "finish_reason":
-				finish, hasFinish = c.str(), true
+				finish, hasFinish = c.Str(), true
 			case "stop_reason":
-				stop = c.str()
+				stop = c.Str()
+			case "usage":
+				out.Usage(decodeUsage(c))
 			default:
-				c.skip()
+				c.Skip()
 			}
 		}
-		if index >= maxChoices {
-			c.fail()
+		at, ok := out.Choice(index, first && c.Peek() == ']')
+		first = false
+		if !ok {
+			c.Fail()
 		}
-		if c.bad {
+		if c.Bad() {
 			return
 		}
 		if !hasFinish {
 			finish = stop
 		}
-		d.begin(int(index), out)
-		out.Delta(event.Text, int(index), text)
-		out.Finish(int(index), finish)
+		d.begin(at, out)
+		out.Delta(event.Text, at, text)
+		out.Finish(at, finish)
 	}
 }
 
@@ -100,20 +100,6 @@ func (d *openAICompletions) begin(index int, out *Events) {
 		d.choices[index] = true
 		out.Open(index)
 	}
-}
-
-// readText reads a string that is output, nil where it is null. Anything else
-// cannot be decoded.
-func readText(c *cursor) []byte {
-	switch c.peek() {
-	case '"':
-		return c.quoted()
-	case 'n':
-		c.skip()
-	default:
-		c.fail()
-	}
-	return nil
 }
 
 var _ Decoder = (*openAICompletions)(nil)

@@ -188,7 +188,7 @@ func TestResponsesEventsThatCannotBeDecoded(t *testing.T) {
 		"response.completed":                    "",
 		"response.output_text.delta":            event.CodeInvalidUpstream,
 		"response.function_call_arguments.done": event.CodeInvalidUpstream,
-		"response.failed":                       event.CodeInvalidUpstream,
+		"response.failed":                       event.CodeUpstreamError,
 	} {
 		a := answerOf(readString(t, responsesPath, responsesBody(responsesText)+"event: "+name+"\ndata: {\n\n"+responsesBody(responsesCompleted)))
 		if (a.err == nil) != (code == "") || a.err != nil && a.err.Code != code {

@@ -4,30 +4,32 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
 // defaultMaxEvent is the limit of one event, in bytes, unless another is set.
-const defaultMaxEvent = 1 << 20
+const defaultMaxEvent = 16 << 20
 
-// holdSlack is what a response that is not recognised may have, in bytes,
+// holdSlack is what a response that is not recognized may have, in bytes,
 // beside one event of the largest size: names of fields and of events.
 const holdSlack = 1 << 10
 
 // State is what a Reader knows of a response.
 type State uint8
 
-// The states. Recognised and Opaque are final.
+// The states. Recognized and Opaque are final.
 const (
 	// Undetermined: the bytes so far do not tell. They are held back.
 	Undetermined State = iota
-	// Recognised: what Feed returns stands for the response, even where that
+	// Recognized: what Feed returns stands for the response, even where that
 	// is only the error that ended it before its format was clear.
-	Recognised
+	Recognized
 	// Opaque: no token stream that we know. It is to be passed on untouched,
 	// beginning with what Held returns.
 	Opaque
@@ -37,21 +39,34 @@ const (
 type Options struct {
 	Path        string // of the request; empty where it is not known
 	ContentType string // of the response
-	MaxEvent    int    // longest single event in bytes; 0 means 1 MiB
+	MaxEvent    int    // longest single event with something we emit, in bytes; 0 means 16 MiB
+	// Choices is how many choices the request asked for (n, candidateCount,
+	// the number of prompts). Where it is 1, an only choice is choice 0,
+	// whatever index the backend gives it. 0 means that it is not known, and
+	// then the backend's indexes count.
+	Choices int
 }
 
 // Reader reads the body of one response, whatever its format. It is not safe
 // for concurrent use.
+//
+// Not every output of a model is an event: the code and the arguments of a tool
+// that the provider runs, its progress, images and signatures are none. But
+// they show that the model is at work. After every Feed, Silent says how many
+// of them there were, so that who watches the time counts them too: the model
+// has put something out where Feed returned an output or Silent is not 0.
 type Reader struct {
 	opts Options
 	llm  bool // the request path names an LLM API
 
 	state  State
 	ended  bool // the terminal event was returned
+	broken bool // the body was aborted, or ended within an event
 	format string
 
 	// While Undetermined.
 	hold    *hold
+	leading int          // events that tell nothing
 	guess   *format      // what to take the response for if nothing else comes
 	failure *event.Error // an error came first, and nothing says yet whose
 
@@ -74,6 +89,7 @@ func NewReader(o Options) *Reader {
 		opts:    o,
 		llm:     NamesLLM(o.Path),
 		hold:    new(hold),
+		out:     Events{only: o.Choices == 1},
 		outcome: outcome{usage: noUsage},
 	}
 }
@@ -88,7 +104,7 @@ func (r *Reader) Feed(p []byte) []event.Event {
 	switch {
 	case r.ended || r.state == Opaque:
 		return nil
-	case r.state == Recognised:
+	case r.state == Recognized:
 		r.read(p)
 	default:
 		r.detect(p)
@@ -96,20 +112,24 @@ func (r *Reader) Feed(p []byte) []event.Event {
 	return r.out.List()
 }
 
-// Close tells that the body has ended, cleanly or not, and returns the events
-// that this completes. Unless the response is Opaque, the terminal event is
-// among them if it was not returned before.
-func (r *Reader) Close() []event.Event {
+// Close tells that the body has ended, and returns the events that this
+// completes. Unless the response is Opaque, the terminal event is among them if
+// it was not returned before. clean is whether the body ended as HTTP has it:
+// one that was aborted is never the good end of a response, nor is one that
+// ended within an event.
+func (r *Reader) Close(clean bool) []event.Event {
 	r.out.Reset()
 	r.held = nil
+	r.broken = !clean
 	if r.state == Undetermined && !r.ended {
 		r.detectAtEnd()
 	}
-	if r.state == Recognised && !r.ended {
+	if r.state == Recognized && !r.ended {
 		r.split.Close()
 		r.drain(true)
+		r.broken = r.broken || !r.ended && r.split.Cut()
 	}
-	if r.state == Recognised && !r.ended {
+	if r.state == Recognized && !r.ended {
 		r.endOfBody()
 	}
 	return r.out.List()
@@ -120,7 +140,7 @@ func (r *Reader) Close() []event.Event {
 func (r *Reader) Finish() []event.Event {
 	r.out.Reset()
 	r.held = nil
-	if r.state == Recognised && !r.ended {
+	if r.state == Recognized && !r.ended {
 		r.done()
 	}
 	return r.out.List()
@@ -133,7 +153,7 @@ func (r *Reader) Release() { r.out.Release() }
 // Finished reports whether every choice has finished while the provider's end
 // of the stream is still to come.
 func (r *Reader) Finished() bool {
-	return r.state == Recognised && !r.ended && r.outcome.finished()
+	return r.state == Recognized && !r.ended && r.outcome.finished()
 }
 
 // State returns what is known of the response.
@@ -144,7 +164,7 @@ func (r *Reader) State() State { return r.state }
 // comments it has at most the last MaxEvent bytes.
 func (r *Reader) Held() []byte { return r.held }
 
-// Format returns the name of the wire format, empty until it is recognised.
+// Format returns the name of the wire format, empty until it is recognized.
 func (r *Reader) Format() string { return r.format }
 
 // Model returns the model that the provider says it runs, empty where it has
@@ -159,6 +179,10 @@ func (r *Reader) ResponseID() string { return r.out.id }
 // Those of a response that was completed are in its Result; this has those of
 // one that failed, too.
 func (r *Reader) Usage() *event.TokenUsage { return r.outcome.counts() }
+
+// Silent returns how many outputs of the model the last call has seen that are
+// no events; see Reader.
+func (r *Reader) Silent() int { return r.out.silent }
 
 // Skipped returns how many events could not be decoded and were skipped,
 // because by their names they carry no output.
@@ -195,36 +219,97 @@ func (r *Reader) drain(atEnd bool) {
 func (r *Reader) decode(ev sse.Event, atEnd bool) {
 	start := len(r.out.list)
 	switch common(ev) {
+	case commonPing:
+		return
 	case commonEmpty:
-		if r.meaningOf(ev) == isEnd {
-			r.done()
-		}
+		r.byName(ev, nil)
 		return
 	case commonDone:
-		r.done()
+		r.doneByWord()
 		return
 	case commonError:
 		r.out.Fail(ev)
 	case commonNothing:
-		if err := r.decoder.Decode(ev, &r.out); err != nil {
+		if ev.Bare && r.framing != framingMixed {
+			r.complain(ev, start)
+			break
+		}
+		silent := r.out.silent
+		err := r.decoder.Decode(ev, &r.out)
+		switch {
+		case err != nil || r.out.tooLarge:
 			r.out.list = r.out.list[:start]
-			r.undecodable(ev, atEnd)
-			return
+			if r.complain(ev, start); len(r.out.list) == start {
+				r.undecodable(ev, atEnd)
+				return
+			}
+		case bytes.Contains(ev.Data, errorWord), r.out.silent == silent && tellsNothing(r.out.list[start:]):
+			r.complain(ev, start)
 		}
 	}
 	r.fold(start)
 }
 
+// errorWord is in every event that isBlatant calls an error.
+var errorWord = []byte(`"error"`)
+
+// tellsNothing reports whether none of the events is more than that a choice has
+// begun, or a count.
+func tellsNothing(events []event.Event) bool {
+	for i := range events {
+		if ev := &events[i]; ev.Kind != event.Usage && (ev.Kind != event.Finish || ev.Finish != "") {
+			return false
+		}
+	}
+	return true
+}
+
+// complain adds the error that an event reports, if it does, to what the decoder
+// has made of it. It is the one rule for all formats: a decoder itself reports
+// only what fails in a way of its own.
+func (r *Reader) complain(ev sse.Event, start int) {
+	decoded := r.out.list[start:]
+	for i := range decoded {
+		if decoded[i].Kind == event.Failed {
+			return
+		}
+	}
+	if tellsNothing(decoded) && isComplaint(ev) || isBlatant(ev) {
+		r.out.list = slices.DeleteFunc(r.out.list, func(ev event.Event) bool { return ev.Kind == event.End })
+		r.out.Fail(ev)
+	}
+}
+
 // undecodable deals with an event that the decoder has given up on.
 func (r *Reader) undecodable(ev sse.Event, atEnd bool) {
+	switch {
+	case atEnd: // the event was cut off, and so was the response
+		r.broken = true
+	case ev.Reduced:
+		r.byName(ev, tooLarge())
+	default:
+		r.byName(ev, invalid())
+	}
+}
+
+// byName deals with an event of which only the name is known. err is the error
+// where it may have carried output, nil where it cannot.
+func (r *Reader) byName(ev sse.Event, err *event.Error) {
 	switch r.meaningOf(ev) {
 	case isEnd:
 		r.done()
+	case isIncomplete:
+		r.outcome.choice(0).finish = "incomplete"
+		r.done()
+	case isFailure:
+		r.fail(upstreamFailure("", http.StatusBadGateway, nil))
 	case carriesNone:
-		r.skipped++
+		if err != nil {
+			r.skipped++
+		}
 	case mayCarryOutput:
-		if !atEnd { // else the event was cut off, and so was the response
-			r.fail(invalid())
+		if err != nil {
+			r.fail(err)
 		}
 	}
 }
@@ -248,9 +333,9 @@ func (r *Reader) fold(start int) {
 			r.out.list = kept
 			r.done()
 			return
-		case ev.Kind.IsTerminal():
-			r.out.list = append(kept, *ev)
-			r.end()
+		case ev.Kind == event.Failed:
+			r.out.list = kept
+			r.fail(ev.Err)
 			return
 		}
 		r.outcome.take(ev)
@@ -264,36 +349,50 @@ func (r *Reader) fold(start int) {
 		}
 	}
 	r.out.list = kept
+	r.outcome.spoke = r.outcome.spoke || r.out.silent > 0
 }
 
 // endOfBody ends the response because there is no more of it.
 func (r *Reader) endOfBody() {
-	if r.outcome.finished() {
+	if r.outcome.finished() && !r.broken {
 		r.done()
 		return
 	}
-	r.fail(&event.Error{
-		Code:    event.CodeUpstreamTruncated,
-		Status:  http.StatusBadGateway,
-		Message: "the upstream ended the response before it was complete",
-	})
+	r.fail(truncated())
 }
 
-// done ends the response as complete.
+// doneByWord ends the response with [DONE], which many servers send whatever has
+// happened: before any output and any finish, it is no end.
+func (r *Reader) doneByWord() {
+	if finished, _ := r.outcome.progress(); !finished && !r.outcome.spoke {
+		r.fail(truncated())
+		return
+	}
+	r.done()
+}
+
+// done ends the response as complete, unless its generation has failed by its
+// finish reasons.
 func (r *Reader) done() {
+	if reason := r.outcome.failure(); reason != "" {
+		r.fail(generationFailed(reason))
+		return
+	}
+	r.out.flushHalves()
 	r.out.list = append(r.out.list, event.Event{Kind: event.Done, Result: r.outcome.result()})
 	r.end()
 }
 
 // fail ends the response with an error.
 func (r *Reader) fail(err *event.Error) {
+	r.out.flushHalves()
 	r.out.list = append(r.out.list, event.Event{Kind: event.Failed, Err: err})
 	r.end()
 }
 
 // end lets go of what is not needed after the terminal event.
 func (r *Reader) end() {
-	r.state = Recognised
+	r.state = Recognized
 	r.ended = true
 	r.hold, r.split, r.decoder = nil, nil, nil
 }
@@ -322,35 +421,58 @@ func tooLarge() *event.Error {
 	}
 }
 
+func truncated() *event.Error {
+	return &event.Error{
+		Code:    event.CodeUpstreamTruncated,
+		Status:  http.StatusBadGateway,
+		Message: "the upstream ended the response before it was complete",
+	}
+}
+
 // commonEvent is an event that means the same in every format.
 type commonEvent uint8
 
 const (
 	commonNothing commonEvent = iota // it is the format's own
-	commonEmpty                      // no data, or null
+	commonPing                       // nothing, whatever its data
+	commonEmpty                      // no data, or a value with nothing in it
 	commonDone                       // OpenAI's [DONE], which others have taken over
 	commonError
 )
 
 func common(ev sse.Event) commonEvent {
-	if string(ev.Name) == "error" {
+	switch string(ev.Name) {
+	case "error":
 		return commonError
+	case "ping", "keepalive", "keep-alive", "heartbeat":
+		return commonPing
 	}
-	if len(ev.Data) > 16 { // more than any of these with white space around it
+	if len(ev.Data) > 16 || ev.Reduced { // more than any of these with white space around it
 		return commonNothing
 	}
-	switch string(bytes.TrimSpace(ev.Data)) {
-	case "", "null":
+	data := bytes.TrimSpace(ev.Data)
+	switch string(data) {
+	case "", "null", "{}", "[]", `""`:
 		return commonEmpty
-	case "[DONE]":
+	}
+	if isDone(data) {
 		return commonDone
 	}
 	return commonNothing
 }
 
+// isDone reports whether data is [DONE], as relays write it: in lower case, in
+// quotes, without the brackets.
+func isDone(data []byte) bool {
+	if data[0] == '"' {
+		data = bytes.Trim(data, `"`)
+	}
+	return bytes.EqualFold(data, []byte("[DONE]")) || bytes.EqualFold(data, []byte("DONE"))
+}
+
 // objectOf returns the JSON object that is an event's data, if it is one.
 func objectOf(data []byte) gjson.Result {
-	if object := gjson.Parse(view(data)); object.IsObject() && isJSON(data) {
+	if object := gjson.Parse(view(data)); object.IsObject() && json.IsValue(data) {
 		return object
 	}
 	return gjson.Result{}

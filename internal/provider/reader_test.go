@@ -91,9 +91,9 @@ func TestEventsThatCannotBeDecodedFailTheResponse(t *testing.T) {
 		`{"choices":[{"delta":{"content":"Hello"}}]`,
 		`{"choices":[{"delta":{"content":"Hello"}}]}}`,
 		`{"choices":[{"delta":{"content":5}}]}`,
-		`{"choices":{}}`,
-		`{"choices":[{"index":1000000,"delta":{"content":"x"}}]}`,
-		`Hello`, `"Hello"`, `5`, `[]`,
+		`{"choices":{"a":1}}`,
+		`{"choices":[{"index":0,"delta":{}},{"index":1000000,"delta":{"content":"x"}}]}`,
+		`Hello`, `"Hello"`, `5`, `[5]`,
 	} {
 		a := answerOf(readString(t, "", chatChunk+"data: "+data+"\n\n"+chatFinish+chatDone))
 		if a.text != "Hi" || a.err == nil || a.err.Code != event.CodeInvalidUpstream || a.err.Status != 502 {
@@ -116,9 +116,17 @@ func TestLastEventIsTakenWithoutItsTerminatorIfItIsWhole(t *testing.T) {
 	if a.text != "Hi" || a.err == nil || a.err.Code != event.CodeUpstreamTruncated {
 		t.Errorf("cut off: %+v", a)
 	}
-	a = answerOf(readString(t, "", chatChunk+chatFinish+"data: [DO"))
-	if a.result == nil {
-		t.Errorf("the end cut off: %+v", a)
+	// Half an event is never a good end, and neither is an aborted body.
+	for _, half := range []string{"data: [DO", "data: {\"id", "dat", "event: done\n"} {
+		a = answerOf(readString(t, "", chatChunk+chatFinish+half))
+		if a.text != "Hi" || a.err == nil || a.err.Code != event.CodeUpstreamTruncated {
+			t.Errorf("the end cut off at %q: %+v", half, a)
+		}
+	}
+	r := newReader("")
+	r.Feed([]byte(chatChunk + chatFinish))
+	if events := r.Close(false); len(events) != 1 || events[0].Err == nil || events[0].Err.Code != event.CodeUpstreamTruncated {
+		t.Errorf("aborted after the finish: %+v", events)
 	}
 }
 
@@ -168,7 +176,7 @@ func TestFinishedResponseCanBeEndedWithoutTheProvidersEnd(t *testing.T) {
 	if len(events) != 1 || events[0].Kind != event.Done || *events[0].Result.Usage != (event.TokenUsage{Input: 3, Output: 4}) {
 		t.Fatalf("%+v", events)
 	}
-	if len(r.Finish())+len(r.Feed([]byte(chatDone)))+len(r.Close()) != 0 || r.Finished() {
+	if len(r.Finish())+len(r.Feed([]byte(chatDone)))+len(r.Close(true)) != 0 || r.Finished() {
 		t.Error("more after the terminal event")
 	}
 }
@@ -181,7 +189,7 @@ func TestNothingComesAfterTheTerminalEvent(t *testing.T) {
 		if len(events) != 2 || !events[1].Kind.IsTerminal() {
 			t.Errorf("%q: %+v", end, events)
 		}
-		if len(r.Feed([]byte(chatChunk)))+len(r.Close()) != 0 {
+		if len(r.Feed([]byte(chatChunk)))+len(r.Close(true)) != 0 {
 			t.Errorf("%q: more events", end)
 		}
 	}
@@ -240,17 +248,17 @@ func TestUsageIsTheLastOneThatWasGiven(t *testing.T) {
 	}
 }
 
-func TestFinishReasonsAreNormalised(t *testing.T) {
+func TestFinishReasonsAreNormalized(t *testing.T) {
 	t.Parallel()
 	tool := `data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}` + "\n\n"
 	for want, words := range map[event.FinishReason][]string{
 		event.FinishStop:          {"stop", "end_turn", "stop_sequence", "STOP", "STOP_SEQUENCE", "COMPLETE", "completed", "eos", "eos_token", "word", ""},
-		event.FinishLength:        {"length", "limit", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_context_window_exceeded"},
+		event.FinishLength:        {"length", "limit", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_context_window_exceeded", "model_length", "time_limit", "repetition"},
 		event.FinishToolCalls:     {"tool_calls", "tool_use", "function_call", "TOOL_CALL"},
-		event.FinishContentFilter: {"content_filter", "refusal", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "guardrail_intervened"},
+		event.FinishContentFilter: {"content_filter", "refusal", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "guardrail_intervened", "content_filtered", "CONTENT_FILTER", "sensitive", "SPII", "LANGUAGE", "IMAGE_SAFETY"},
 		event.FinishPause:         {"pause_turn"},
 		event.FinishCancelled:     {"cancelled"},
-		event.FinishOther:         {"error", "stopp"},
+		event.FinishOther:         {"stopp", "OTHER", "load"},
 	} {
 		for _, word := range words {
 			end := `data: {"choices":[{"delta":{},"finish_reason":"` + word + `"}]}` + "\n\n" + chatDone
@@ -266,6 +274,32 @@ func TestFinishReasonsAreNormalised(t *testing.T) {
 			if want == event.FinishToolCalls && words[0] == "stop" {
 				want = event.FinishStop
 			}
+		}
+	}
+}
+
+// A word that means failure is an error with that word, unless another choice
+// has ended well.
+func TestFinishReasonsThatMeanFailure(t *testing.T) {
+	t.Parallel()
+	finish := func(index, word string) string {
+		return `data: {"choices":[{"index":` + index + `,"delta":{},"finish_reason":"` + word + `"}]}` + "\n\n"
+	}
+	for _, word := range []string{
+		"error", "failed", "abort", "aborted", "network_error", "insufficient_system_resource", "MALFORMED_FUNCTION_CALL",
+		"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "malformed_model_output", "malformed_tool_use",
+	} {
+		for _, end := range []string{chatDone, ""} {
+			a := answerOf(readString(t, "", chatChunk+finish("0", word)+end))
+			if a.text != "Hi" || a.err == nil || a.err.Code != event.CodeUpstreamError || string(a.err.Upstream) != `{"finish_reason":"`+word+`"}` {
+				t.Errorf("%q: %+v", word, a)
+			}
+		}
+		two := `data: {"choices":[{"index":1,"delta":{"content":"x"}}]}` + "\n\n"
+		a := answerOf(readString(t, "", chatChunk+two+finish("0", word)+finish("1", "stop")+chatDone))
+		want := []event.ChoiceFinish{{Choice: 0, Finish: event.FinishOther}, {Choice: 1, Finish: event.FinishStop}}
+		if a.result == nil || !reflect.DeepEqual(a.result.Choices, want) {
+			t.Errorf("%q beside stop: %+v", word, a)
 		}
 	}
 }

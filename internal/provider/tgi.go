@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -13,7 +14,10 @@ import (
 //
 // The last event has the whole text in generated_text, which is null until
 // then. Tokens that are special mark the end of the text and the like.
-type tgi struct{ begun bool }
+type tgi struct {
+	said  spoken
+	begun bool
+}
 
 func newTGI() Decoder { return new(tgi) }
 
@@ -23,32 +27,29 @@ func isTGI(p probe) bool { return p.object.Get("token.text").Type == gjson.Strin
 // is nil.
 type tgiEvent struct {
 	text    []byte
+	whole   []byte // of the last event
 	special bool
 	finish  []byte
 	usage   event.TokenUsage
 	isLast  bool
-	failed  bool
 }
 
 // Decode translates one event.
 func (d *tgi) Decode(ev sse.Event, out *Events) error {
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	e := tgiEvent{usage: noUsage}
 	e.read(&c)
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	if !d.begun {
 		d.begun = true
 		out.Open(0)
 	}
-	if e.failed {
-		out.Fail(ev)
-		return nil
-	}
 	if !e.special {
-		out.Delta(event.Text, 0, e.text)
+		d.said.add(out.Delta(event.Text, 0, e.text))
 	}
+	out.Delta(event.Text, 0, d.said.rest(e.whole))
 	out.Usage(e.usage)
 	out.Finish(0, e.finish)
 	if e.isLast {
@@ -57,40 +58,38 @@ func (d *tgi) Decode(ev sse.Event, out *Events) error {
 	return nil
 }
 
-func (e *tgiEvent) read(c *cursor) {
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+func (e *tgiEvent) read(c *json.Cursor) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "token":
-			for ok := c.enterOutput('{'); ok; ok = c.more('{') {
-				switch string(c.key()) {
+			for ok := c.EnterOutput('{'); ok; ok = c.More('{') {
+				switch string(c.Key()) {
 				case "text":
-					e.text = readText(c)
+					e.text = c.Text()
 				case "special":
-					e.special = c.boolean()
+					e.special = c.Bool()
 				default:
-					c.skip()
+					c.Skip()
 				}
 			}
 		case "generated_text":
-			e.isLast = c.peek() == '"'
-			c.skip()
+			e.isLast = c.Peek() == '"'
+			e.whole = c.Str()
 		case "details":
-			for ok := c.enter('{'); ok; ok = c.more('{') {
-				switch string(c.key()) {
+			for ok := c.Enter('{'); ok; ok = c.More('{') {
+				switch string(c.Key()) {
 				case "finish_reason":
-					e.finish = c.str()
+					e.finish = c.Str()
 				case "generated_tokens":
-					e.usage.Output = c.count()
+					e.usage.Output = c.Count()
 				case "input_length":
-					e.usage.Input = c.count()
+					e.usage.Input = c.Count()
 				default:
-					c.skip()
+					c.Skip()
 				}
 			}
-		case "error":
-			e.failed = c.isError()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 }

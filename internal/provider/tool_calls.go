@@ -13,6 +13,7 @@ type toolCalls struct {
 type toolCall struct {
 	index     int64  // the provider's, -1 where there is none
 	item      string // the provider's id of the item that it is, in OpenAI's Responses
+	id        string // as it was sent, where the format has to know it
 	canonical int    // the index under which it was passed on
 	spoke     bool   // arguments have come
 	whole     bool   // its arguments came with its start

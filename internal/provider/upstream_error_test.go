@@ -45,7 +45,7 @@ func TestErrorsKeepWhatTheProviderSaid(t *testing.T) {
 		event, message, upstream string
 		status                   int
 	}{
-		"object":      {`data: {"error": { "message": "no \u00e9\n", "a": [1, 2] }}`, "no é\n", `{"message":"no \u00e9\n","a":[1,2]}`, 502},
+		"object":      {`data: {"error": { "message": "no \u00e9\n", "a": [1, 2] }}`, "no é\n", `{"message":"no é\n","a":[1,2]}`, 502},
 		"string":      {`data: {"error":"no \"x\" \u003c","code":429}`, `no "x" <`, `{"message":"no \"x\" <"}`, 429},
 		"number":      {`data: {"error":7}`, "7", `{"message":"7"}`, 502},
 		"wrapped":     {`data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, "Overloaded", `{"type":"overloaded_error","message":"Overloaded"}`, 529},

@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/sse"
 )
 
@@ -25,48 +26,42 @@ func (d *watsonx) Decode(ev sse.Event, out *Events) error {
 		d.begun = true
 		out.Open(0)
 	}
-	c := cursor{data: ev.Data}
+	c := json.MakeCursor(ev.Data)
 	var model []byte
-	failed := false
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "results":
-			for ok := c.enterOutput('['); ok; ok = c.more('[') {
+			for ok := c.EnterOutput('['); ok; ok = c.More('[') {
 				decodeWatsonxResult(&c, out)
 			}
 		case "model_id":
-			model = c.str()
-		case "errors", "error": // the gateway before it has one
-			failed = c.isError() || failed
+			model = c.Str()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
-	if !c.end() {
+	if !c.End() {
 		return errInvalid
 	}
 	out.Identify(model, nil)
-	if failed {
-		out.Fail(ev)
-	}
 	return nil
 }
 
-func decodeWatsonxResult(c *cursor, out *Events) {
+func decodeWatsonxResult(c *json.Cursor, out *Events) {
 	var text, finish []byte
 	usage := noUsage
-	for ok := c.open('{'); ok; ok = c.more('{') {
-		switch string(c.key()) {
+	for ok := c.Open('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
 		case "generated_text":
-			text = readText(c)
+			text = c.Text()
 		case "stop_reason":
-			finish = c.str()
+			finish = c.Str()
 		case "input_token_count":
-			usage.Input = c.count()
+			usage.Input = c.Count()
 		case "generated_token_count":
-			usage.Output = c.count()
+			usage.Output = c.Count()
 		default:
-			c.skip()
+			c.Skip()
 		}
 	}
 	if usage.Input == 0 {

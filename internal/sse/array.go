@@ -1,5 +1,7 @@
 package sse
 
+import "github.com/caddy-llmstream/caddy-llmstream/internal/json"
+
 // Array splits a JSON array that arrives piece by piece, which is how Gemini
 // streams unless asked for server-sent events. Every element is an event
 // without a name, its Data the element's bytes, as soon as its last byte is
@@ -12,14 +14,12 @@ package sse
 // element that the end of the input cuts off is dropped; Ended then says
 // false.
 //
-// An element has at most maxEvent bytes. White space between elements does not
-// count. An Array is not safe for concurrent use.
+// An element of more than maxEvent bytes is reduced. White space between
+// elements does not count. An Array is not safe for concurrent use.
 type Array struct {
 	input
-	quote, backslash int // where they come next in the piece; see input.find
-
-	element span
-	depth   int // open brackets of the element, of both kinds
+	scan    json.Scanner // of the element
+	element value
 	within  within
 	opened  bool
 	ended   bool
@@ -30,10 +30,8 @@ type within uint8
 
 const (
 	withinNothing within = iota // between two elements
-	withinBrackets
-	withinString
-	withinEscape  // in a string, after a backslash
-	withinLiteral // a number, true, false, null, or what is no JSON
+	withinElement               // an object, an array or a string
+	withinLiteral               // a number, true, false, null, or what is no JSON
 )
 
 // NewArray returns an Array at the start of a stream. maxEvent, in bytes, must
@@ -44,9 +42,7 @@ func NewArray(maxEvent int) *Array {
 
 // Feed takes the next piece of the stream, to be read by Next.
 func (a *Array) Feed(b []byte) {
-	content := a.feed(b)
-	a.quote, a.backslash = -1, -1
-	a.readContent(content)
+	a.readContent(a.feed(b))
 }
 
 // Close tells that the stream has ended. A number or literal that stands last
@@ -84,7 +80,7 @@ func (a *Array) Next() (Event, bool) {
 
 // dispatch returns the element that is complete and starts the next one.
 func (a *Array) dispatch() Event {
-	ev := Event{Data: a.element.bytes()}
+	ev := a.element.event()
 	a.element.reset()
 	a.within = withinNothing
 	return ev
@@ -92,12 +88,14 @@ func (a *Array) dispatch() Event {
 
 // add appends to the element.
 func (a *Array) add(b []byte) {
-	a.element.add(b)
-	if a.element.size() > a.max {
+	if !a.element.add(b, a.max) {
 		a.fail()
-		a.element, a.within = span{}, withinNothing
+		a.element, a.within = value{}, withinNothing
 	}
 }
+
+// Reducing implements Splitter.
+func (a *Array) Reducing() bool { return a.element.reducing() }
 
 // readContent takes the first bytes of a byte order mark that was none. They
 // begin a value that is no JSON.
@@ -115,7 +113,7 @@ func (a *Array) skip() {
 	}
 	for ; a.pos < len(a.piece); a.pos++ {
 		switch c := a.piece[a.pos]; {
-		case isSpace(c) || c == ',':
+		case json.IsSpace(c) || c == ',':
 		case c == ']':
 			a.ended = true
 			a.pos = len(a.piece)
@@ -123,7 +121,7 @@ func (a *Array) skip() {
 		case c == '[' && !a.opened:
 			a.opened = true
 		case c == '{' || c == '[' || c == '"':
-			a.within = withinBrackets
+			a.within = withinElement
 			return
 		default:
 			a.within = withinLiteral
@@ -135,20 +133,18 @@ func (a *Array) skip() {
 // readElement reads on to the end of the element or of the piece, and reports
 // whether the element is complete.
 func (a *Array) readElement() bool {
+	if a.within == withinLiteral {
+		return a.readLiteral()
+	}
 	for a.pos < len(a.piece) {
-		complete := false
-		switch a.within {
-		case withinLiteral:
-			return a.readLiteral()
-		case withinString:
-			complete = a.readString() && a.depth == 0
-		case withinEscape:
-			a.pos++
-			a.within = withinString
-		case withinBrackets, withinNothing:
-			complete = a.readBrackets()
+		if n := a.scan.Content(a.piece[a.pos:]); n > 0 {
+			a.pos += n
+			continue
 		}
-		if complete {
+		class := a.scan.Next(a.piece[a.pos])
+		a.pos++
+		if (class == json.Closing || class == json.End) && a.scan.Depth() <= 0 {
+			a.scan = json.Scanner{}
 			return true
 		}
 	}
@@ -158,54 +154,14 @@ func (a *Array) readElement() bool {
 // readLiteral reads on to the byte after a number or literal.
 func (a *Array) readLiteral() bool {
 	for ; a.pos < len(a.piece); a.pos++ {
-		if c := a.piece[a.pos]; isSpace(c) || c == ',' || c == ']' {
+		if c := a.piece[a.pos]; json.IsSpace(c) || c == ',' || c == ']' {
 			return true
 		}
 	}
 	return false
 }
 
-// readString reads on to the end of a string or to an escape in it, and
-// reports whether the string is complete.
-func (a *Array) readString() bool {
-	quote := a.find(&a.quote, '"')
-	if backslash := a.find(&a.backslash, '\\'); backslash < quote {
-		a.pos = backslash + 1
-		a.within = withinEscape
-		return false
-	}
-	if quote == len(a.piece) {
-		a.pos = quote
-		return false
-	}
-	a.pos = quote + 1
-	a.within = withinBrackets
-	return true
-}
-
-// readBrackets reads what is outside of strings, on to the next string or to
-// the bracket that closes the element, and reports whether it came to that.
-func (a *Array) readBrackets() bool {
-	for a.pos < len(a.piece) {
-		c := a.piece[a.pos]
-		a.pos++
-		switch c {
-		case '"':
-			a.within = withinString
-			return false
-		case '{', '[':
-			a.depth++
-		case '}', ']':
-			a.depth--
-			if a.depth == 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isSpace reports whether c is white space of JSON (RFC 8259, section 2).
-func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+// Cut implements Splitter.
+func (a *Array) Cut() bool { return !a.element.empty() || a.opened && !a.ended }
 
 var _ Splitter = (*Array)(nil)

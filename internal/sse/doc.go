@@ -9,5 +9,6 @@
 // in. The invariant: the events do not depend on where the input is cut, no
 // byte is looked at again once its piece is done, except once for the checksum
 // of a frame, and what is held between two feeds is never more than one event,
-// at most the limit given.
+// at most the limit given. Of a larger event only what is short in it is kept,
+// within the same limit.
 package sse

@@ -2,8 +2,9 @@ package sse
 
 import "errors"
 
-// ErrEventTooLarge is the error of a splitter whose input holds an event (or
-// a line) longer than its limit. A splitter stays at this error.
+// ErrEventTooLarge is the error of a splitter whose input holds an event so
+// large that it is not read past any more: it may have no end. A splitter stays
+// at this error.
 var ErrEventTooLarge = errors.New("sse: event too large")
 
 // Event is one event of a stream. Its slices must not be written to, and are
@@ -15,6 +16,13 @@ type Event struct {
 	// NDJSON the line without its terminator, for an array the element, for a
 	// frame its payload.
 	Data []byte
+
+	// Bare says that the event is a line with a JSON object among the lines of
+	// server-sent events, which the standard would ignore.
+	Bare bool
+	// Reduced says that the event is larger than the limit, and that Data is
+	// what a json.Reducer has kept of its data: nothing where that is no JSON.
+	Reduced bool
 }
 
 // Splitter is what the framings have in common. The sequence is
@@ -34,7 +42,13 @@ type Splitter interface {
 	Close()
 	// Next returns the next event that is complete.
 	Next() (Event, bool)
-	// Err returns ErrEventTooLarge once the limit was passed, ErrCorruptFrame
+	// Err returns ErrEventTooLarge once an event had no end, ErrCorruptFrame
 	// once a frame was corrupt, else nil.
 	Err() error
+	// Reducing reports whether the event that is open is larger than the limit
+	// and is JSON as far as it goes.
+	Reducing() bool
+	// Cut reports, once Next has returned false after Close, whether the input
+	// has ended within an event that Next has not returned.
+	Cut() bool
 }

@@ -27,13 +27,13 @@ func spans(s Splitter) []*span {
 	switch s := s.(type) {
 	case *Parser:
 		if s.object != nil {
-			return []*span{&s.name, &s.data, &s.object.element}
+			return []*span{&s.name, &s.data.span, &s.object.element.span}
 		}
-		return []*span{&s.name, &s.data}
+		return []*span{&s.name, &s.data.span}
 	case *Lines:
-		return []*span{&s.line}
+		return []*span{&s.line.span}
 	case *Array:
-		return []*span{&s.element}
+		return []*span{&s.element.span}
 	default:
 		panic("unknown splitter")
 	}

@@ -35,14 +35,16 @@ var ErrCorruptFrame = errors.New("sse: corrupt frame")
 // large; and for a whole frame of 172 bytes it takes 1.5 µs and 38 allocations,
 // where this takes 0.07 µs and none.
 //
-// A frame has at most maxEvent bytes, its headers and checksums included. At
-// the end of the stream, a frame that is cut off is dropped. A Frames is not
-// safe for concurrent use.
+// The payload of a frame that has more than maxEvent bytes is reduced. At the
+// end of the stream, a frame that is cut off is dropped. A Frames is not safe
+// for concurrent use.
 type Frames struct {
 	piece []byte // what is to be read of it
 	held  []byte // the frame as far as it came in earlier pieces
 	total int    // of the frame, 0 while its prelude is not complete
 	max   int
+	large *largeFrame // nil within the limit
+	cut   bool
 
 	closed bool
 	err    error
@@ -77,13 +79,26 @@ func (f *Frames) Feed(b []byte) {
 // Close tells that the stream has ended.
 func (f *Frames) Close() {
 	f.closed = true
+	f.cut = len(f.held) > 0 || f.total > 0 || f.large != nil
 	f.piece, f.held = nil, nil
 }
+
+// Reducing implements Splitter.
+func (f *Frames) Reducing() bool { return f.large != nil && f.large.payload.Bytes() != nil }
+
+// Cut implements Splitter.
+func (f *Frames) Cut() bool { return f.cut }
 
 // Next returns the next frame that is complete. Its payload lies in the piece
 // where the piece has the frame whole.
 func (f *Frames) Next() (Event, bool) {
 	for f.err == nil {
+		if f.large != nil {
+			if ev, ok := f.readLarge(); ok || f.large != nil {
+				return ev, ok
+			}
+			continue
+		}
 		frame := f.first(max(f.total, FramePrelude))
 		switch {
 		case frame == nil:
@@ -98,8 +113,7 @@ func (f *Frames) Next() (Event, bool) {
 	return Event{}, false
 }
 
-// Err returns ErrEventTooLarge once the limit was passed, ErrCorruptFrame once
-// a frame was corrupt, else nil.
+// Err returns ErrCorruptFrame once a frame was corrupt, else nil.
 func (f *Frames) Err() error { return f.err }
 
 // first returns the first n bytes of the frame, nil where they are not there
@@ -125,8 +139,10 @@ func (f *Frames) begin(prelude []byte) {
 	switch {
 	case !IsFrame(prelude), total < FramePrelude+headers+checksumLen:
 		f.fail(ErrCorruptFrame)
+	case total > int64(f.max) && headers > int64(f.max):
+		f.fail(ErrCorruptFrame) // no header of Amazon's is that long
 	case total > int64(f.max):
-		f.fail(ErrEventTooLarge)
+		f.large = &largeFrame{left: total, headers: FramePrelude + int(headers), payload: json.NewReducer(f.max)}
 	default:
 		f.total = int(total)
 	}
@@ -163,13 +179,18 @@ func (f *Frames) read(frame []byte) (Event, bool) {
 		return Event{}, false
 	}
 	payload := frame[start:end]
+	return h.event(payload), true
+}
+
+// event returns the event of the frame with these headers.
+func (h *frameHeaders) event(payload []byte) Event {
 	switch string(h.messageType) {
 	case "exception":
-		return Event{Name: errorName, Data: describe(h.exceptionType, payload)}, true
+		return Event{Name: errorName, Data: describe(h.exceptionType, payload)}
 	case "error":
-		return Event{Name: errorName, Data: describe(h.errorCode, h.errorMessage)}, true
+		return Event{Name: errorName, Data: describe(h.errorCode, h.errorMessage)}
 	}
-	return Event{Name: h.eventType, Data: payload}, true
+	return Event{Name: h.eventType, Data: payload}
 }
 
 // describe returns an error as a JSON object: its payload if it is one, with

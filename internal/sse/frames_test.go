@@ -55,14 +55,14 @@ func TestFrames(t *testing.T) {
 		frame(`no "JSON"`, ":exception-type", "text", ":message-type", "exception") +
 		frame("", ":message-type", "error", ":error-code", "InternalError", ":error-message", "it \"broke\"")
 	want := []event{
-		{"messageStart", `{"role":"assistant"}`},
-		{"empty", ""},
-		{"", "no headers"},
-		{"last", "all kinds"},
-		{"error", `{"type":"throttlingException","message":"slow down"}`},
-		{"error", `{"type":"bare"}`},
-		{"error", `{"type":"text","message":"no \"JSON\""}`},
-		{"error", `{"type":"InternalError","message":"it \"broke\""}`},
+		{name: "messageStart", data: `{"role":"assistant"}`},
+		{name: "empty", data: ""},
+		{name: "", data: "no headers"},
+		{name: "last", data: "all kinds"},
+		{name: "error", data: `{"type":"throttlingException","message":"slow down"}`},
+		{name: "error", data: `{"type":"bare"}`},
+		{name: "error", data: `{"type":"text","message":"no \"JSON\""}`},
+		{name: "error", data: `{"type":"InternalError","message":"it \"broke\""}`},
 	}
 	for _, pieces := range [][]string{{stream}, byteByByte(stream)} {
 		got, err := split(newFrames(large), pieces...)
@@ -111,12 +111,16 @@ func withChecksum(lengths string) []byte {
 func TestFramesUpToTheLimitPass(t *testing.T) {
 	t.Parallel()
 	body := eventFrame("a", strings.Repeat("x", 1000))
-	for limit, want := range map[int]error{len(body): nil, len(body) - 1: sse.ErrEventTooLarge} {
-		// The prelude alone tells that the frame is too large.
-		for _, stream := range []string{body, body[:sse.FramePrelude]} {
-			if _, err := split(newFrames(limit), byteByByte(stream)...); !errors.Is(err, want) {
-				t.Errorf("limit %d, %d bytes: %v, want %v", limit, len(stream), err, want)
+	for limit, want := range map[int][]event{
+		len(body):     {{name: "a", data: strings.Repeat("x", 1000)}},
+		len(body) - 1: {{name: "a", reduced: true}},
+	} {
+		for _, pieces := range [][]string{{body}, byteByByte(body)} {
+			got, err := split(newFrames(limit), pieces...)
+			if err != nil {
+				t.Errorf("limit %d: %v", limit, err)
 			}
+			wantEvents(t, got, want)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (in *input) fail() {
 	in.done()
 }
 
-// Err returns ErrEventTooLarge once the limit was passed, else nil.
+// Err implements Splitter.
 func (in *input) Err() error {
 	if in.tooLarge {
 		return ErrEventTooLarge

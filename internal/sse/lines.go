@@ -7,10 +7,10 @@ import "bytes"
 // the start and lines with nothing but white space are skipped. The end of the
 // input ends the last line too; that event is had only after Close.
 //
-// A line has at most maxEvent bytes. Lines is not safe for concurrent use.
+// A line of more than maxEvent bytes is reduced. Lines is not safe for concurrent use.
 type Lines struct {
 	input
-	line    span
+	line    value
 	solid   bool // the line has more than white space
 	afterCR bool // a CR is left out of line until the byte after it is known
 }
@@ -61,7 +61,7 @@ func (l *Lines) Next() (Event, bool) {
 
 // dispatch returns the line that is complete and starts the next one.
 func (l *Lines) dispatch() Event {
-	ev := Event{Data: l.line.bytes()}
+	ev := l.line.event()
 	l.line.reset()
 	l.solid, l.afterCR = false, false
 	return ev
@@ -73,17 +73,27 @@ func (l *Lines) read(b []byte) {
 		return
 	}
 	if l.afterCR { // no LF came after it
-		l.line.add(carriageReturn)
+		l.add(carriageReturn)
 	}
 	b, l.afterCR = bytes.CutSuffix(b, carriageReturn)
 	if !l.solid {
 		l.solid = len(bytes.TrimLeft(b, " \t\r")) > 0
 	}
-	l.line.add(b)
-	if l.line.size() > l.max {
+	l.add(b)
+}
+
+// add appends to the line.
+func (l *Lines) add(b []byte) {
+	if !l.line.add(b, l.max) {
 		l.fail()
-		l.line, l.solid = span{}, false
+		l.line, l.solid = value{}, false
 	}
 }
+
+// Reducing implements Splitter.
+func (l *Lines) Reducing() bool { return l.line.reducing() }
+
+// Cut implements Splitter: the last line needs no terminator.
+func (l *Lines) Cut() bool { return false }
 
 var _ Splitter = (*Lines)(nil)

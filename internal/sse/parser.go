@@ -7,30 +7,32 @@ package sse
 // line that begins with a space has an unknown field. Bytes that are not UTF-8
 // are passed on as they are.
 //
-// It departs from the standard in two points:
+// It departs from the standard in three points:
+//
 //   - The field error with a value stands for the two lines "event: error" and
 //     "data: " with that value. llama.cpp reported errors in this way until
 //     September 2025.
+//
 //   - The end of the input ends the line and the event that are open, where
 //     the standard drops them: servers leave out the last blank line. Such an
 //     event is had only after Close, so that the caller can judge it.
 //
-// And in a third one where NewMixedParser has made it: a line that begins with
-// a brace begins a JSON object, of any number of lines, that is an event of its
-// own without a name. It ends the event before it. Gemini reports errors in
-// this way. After the object, lines are read again.
+//   - A line that begins with a brace is an event of its own without a name,
+//     and is marked as bare. It ends the event before it. Gateways report errors
+//     in this way. Where NewMixedParser has made the Parser, it is a JSON object
+//     of any number of lines, as Gemini sends them, and no less than the others.
+//     After the object, lines are read again.
 //
-// The name and the joined data of an event have at most maxEvent bytes
-// together, and so has a line whose field is dropped. Comments never count.
+// Joined data of more than maxEvent bytes is reduced. Of the name of an event,
+// 256 bytes are read, which is more than any that means something has.
 //
 // A Parser is not safe for concurrent use.
 type Parser struct {
 	input
 	lf, cr int // where LF and CR come next in the piece; see input.find
 
-	name    span
-	data    span
-	ignored int // bytes of a line that is dropped
+	name span
+	data value
 
 	head    [5]byte // of a line, its field name as far as it can be a known one
 	headLen uint8
@@ -39,6 +41,7 @@ type Parser struct {
 	hasData bool // the event has a data field, which may be empty
 	afterCR bool // an LF here belongs to the CR before it
 
+	cut    bool // the stream has ended within an event
 	mixed  bool
 	object *Array // reads the object that is open, nil where none is
 }
@@ -50,8 +53,7 @@ const (
 	inName     place = iota // in the field name, or before the line's first byte
 	afterColon              // one space may come that is not part of the value
 	inValue
-	inIgnored
-	inComment
+	inIgnored // an unknown field, or a comment
 )
 
 // field is one of the fields that have a meaning here.
@@ -62,7 +64,11 @@ const (
 	fieldData
 	fieldEvent
 	fieldError
+	fieldBare // a line that is a JSON object
 )
+
+// maxName is how much of the name of an event is read, in bytes.
+const maxName = 256
 
 var (
 	errorName = []byte("error")
@@ -121,22 +127,41 @@ func (p *Parser) Next() (Event, bool) {
 
 // dispatch returns the event that is complete and starts the next one.
 func (p *Parser) dispatch() Event {
-	ev := Event{Name: p.name.bytes(), Data: p.data.bytes()}
+	ev := p.data.event()
+	ev.Name = p.name.bytes()
+	ev.Bare = p.field == fieldBare
 	p.name.reset()
 	p.data.reset()
 	p.hasData = false
+	p.field = fieldUnknown
 	return ev
 }
 
 // finish ends what is open at the end of the stream, and reports whether
 // there is an event to dispatch.
 func (p *Parser) finish() bool {
-	p.object = nil // it was cut off
+	if p.object != nil {
+		p.object, p.cut = nil, true
+	}
 	if p.place != inName || p.headLen > 0 {
+		p.cut = p.cut || p.place == inName
 		p.endLine()
 	}
+	p.cut = p.cut || p.name.size() > 0 && !p.hasData
 	return p.hasData
 }
+
+// OpenName returns the name of the event that is open, empty where its line has
+// not ended. It is valid until the next call of the Parser.
+func (p *Parser) OpenName() []byte {
+	if p.field == fieldEvent && p.place != inName {
+		return nil
+	}
+	return p.name.bytes()
+}
+
+// Cut implements Splitter.
+func (p *Parser) Cut() bool { return p.cut }
 
 // readLine reads on to the end of the line or of the piece, and reports
 // whether there is an event to dispatch.
@@ -148,9 +173,14 @@ func (p *Parser) readLine() bool {
 			return false
 		}
 	}
-	if p.mixed && p.piece[p.pos] == '{' && p.place == inName && p.headLen == 0 {
-		p.object = NewArray(p.max)
-		return p.hasData
+	if p.piece[p.pos] == '{' && p.place == inName && p.headLen == 0 {
+		if p.hasData {
+			return true
+		}
+		p.beginObject()
+		if p.mixed {
+			return false
+		}
 	}
 	end := min(p.find(&p.lf, '\n'), p.find(&p.cr, '\r'))
 	p.read(p.piece[p.pos:end])
@@ -166,6 +196,16 @@ func (p *Parser) readLine() bool {
 	return p.endLine()
 }
 
+// beginObject begins what a brace at the start of a line begins.
+func (p *Parser) beginObject() {
+	p.name.reset() // it must not name the next event
+	if p.mixed {
+		p.object = NewArray(p.max)
+		return
+	}
+	p.place, p.field, p.hasData = inValue, fieldBare, true
+}
+
 // readObject reads on to the end of the object or of the piece, and returns the
 // object if it is complete.
 func (p *Parser) readObject() (Event, bool) {
@@ -176,7 +216,6 @@ func (p *Parser) readObject() (Event, bool) {
 	case ok:
 		p.pos += a.pos
 		p.object = nil
-		p.name.reset() // it must not name the next event
 	case a.tooLarge:
 		p.fail()
 	default:
@@ -196,14 +235,9 @@ func (p *Parser) read(b []byte) {
 			b = b[1:]
 		}
 	}
-	switch p.place {
-	case inValue:
+	if p.place == inValue {
 		p.readValue(b)
-	case inIgnored:
-		p.ignored += len(b)
-	case inName, afterColon, inComment:
 	}
-	p.check()
 }
 
 // readName takes the bytes of b that belong to the field name and returns the
@@ -212,28 +246,23 @@ func (p *Parser) readName(b []byte) []byte {
 	for i, c := range b {
 		switch {
 		case c == ':' && p.headLen == 0:
-			p.place = inComment
+			p.place = inIgnored
 			return nil
 		case c == ':':
 			if p.begin() {
 				p.place = afterColon
 				return b[i+1:]
 			}
-			return p.ignore(b[i:])
+			p.place = inIgnored
+			return nil
 		case int(p.headLen) == len(p.head):
-			return p.ignore(b[i:])
+			p.place = inIgnored
+			return nil
 		}
 		p.head[p.headLen] = c
 		p.headLen++
 	}
 	return nil
-}
-
-// ignore drops the line of an unknown field, which goes on with rest.
-func (p *Parser) ignore(rest []byte) []byte {
-	p.place = inIgnored
-	p.ignored = int(p.headLen)
-	return rest
 }
 
 // begin starts the value of the field whose name has ended, and reports
@@ -257,7 +286,7 @@ func (p *Parser) begin() bool {
 // beginData starts a line of data.
 func (p *Parser) beginData() {
 	if p.hasData {
-		p.data.add(newline)
+		p.addData(newline)
 	}
 	p.hasData = true
 }
@@ -269,17 +298,30 @@ func (p *Parser) readValue(b []byte) {
 	}
 	switch p.field {
 	case fieldEvent:
-		p.name.add(b)
+		p.name.add(b[:min(len(b), maxName-p.name.size())])
 	case fieldError:
 		p.name.reset()
 		p.name.add(errorName)
 		p.field = fieldData
 		p.beginData()
-		p.data.add(b)
-	case fieldData:
-		p.data.add(b)
+		p.addData(b)
+	case fieldData, fieldBare:
+		p.addData(b)
 	case fieldUnknown:
 	}
+}
+
+// addData takes bytes of data.
+func (p *Parser) addData(b []byte) {
+	if !p.data.add(b, p.max) {
+		p.fail()
+		p.name, p.data, p.hasData = span{}, value{}, false
+	}
+}
+
+// Reducing implements Splitter.
+func (p *Parser) Reducing() bool {
+	return p.data.reducing() || p.object != nil && p.object.Reducing()
 }
 
 // endLine ends a line, and reports whether there is an event to dispatch.
@@ -291,21 +333,11 @@ func (p *Parser) endLine() bool {
 			}
 			return p.hasData
 		}
-		if !p.begin() { // a field without a colon
-			p.ignored = int(p.headLen)
-		}
-		p.check()
+		p.begin() // a field without a colon
 	}
-	p.place, p.headLen, p.ignored = inName, 0, 0
-	return false
-}
-
-// check fails the Parser where its event or its line has become too large.
-func (p *Parser) check() {
-	if p.name.size()+p.data.size() > p.max || p.ignored > p.max {
-		p.fail()
-		p.name, p.data, p.hasData = span{}, span{}, false
-	}
+	isBare := p.place == inValue && p.field == fieldBare
+	p.place, p.headLen = inName, 0
+	return isBare
 }
 
 var _ Splitter = (*Parser)(nil)

@@ -47,7 +47,7 @@ func decodable(t *testing.T) []recording {
 func (r *recording) decode() bool {
 	reader := provider.NewReader(provider.Options{Path: "/v1/chat/completions", ContentType: contentType(r.Recording)})
 	r.learn(reader.Feed(r.Body))
-	r.learn(reader.Close())
+	r.learn(reader.Close(true))
 	return reader.State() == provider.Recognised
 }
 
