@@ -20,7 +20,7 @@ import (
 // gets one. What it returns is how the response ends where it is no stream.
 func (p *Producer) finish(call Call) Call {
 	cause := terminalOf(p.Ctx)
-	if p.decompressor != nil && p.decompressor.close() != nil {
+	if p.decompressor != nil && p.decompressor.Close() != nil {
 		p.broken = true // where it is decoded, it has no terminal event either
 	}
 	switch p.phase {

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-llmstream/caddy-llmstream/internal/compress"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
@@ -68,10 +69,10 @@ type Producer struct {
 
 	header       http.Header // what the next handler sees and sets
 	phase        phase
-	status       int           // of the upstream's response
-	upstream     http.Header   // likewise, while it is not passed on
-	decompressor *decompressor // nil where the body is not compressed
-	broken       bool          // the body cannot be decompressed
+	status       int               // of the upstream's response
+	upstream     http.Header       // likewise, while it is not passed on
+	decompressor *compress.Decoder // nil where the body is not compressed
+	broken       bool              // the body cannot be decompressed
 	body         http.ResponseWriter
 	reader       *provider.Reader
 	identity     observe.Identity
@@ -142,17 +143,19 @@ func (p *Producer) WriteHeader(status int) {
 // decompress prepares to decode a body that is compressed although we asked for
 // it as it is. It reports false where that cannot be done.
 func (p *Producer) decompress() bool {
-	coding := strings.ToLower(p.header.Get("Content-Encoding"))
-	open := decompressors[coding]
-	switch {
-	case coding == "" || coding == "identity":
+	coding := p.header.Get("Content-Encoding")
+	if coding == "" || strings.EqualFold(coding, "identity") {
 		return true
-	case open == nil || p.Dialect == emit.DialectPassthrough:
+	}
+	if p.Dialect == emit.DialectPassthrough {
+		return false
+	}
+	p.decompressor = compress.NewDecoder(coding, func(b []byte) { _, _ = p.take(b) })
+	if p.decompressor == nil {
 		return false
 	}
 	p.header.Del("Content-Encoding")
 	p.header.Del("Content-Length")
-	p.decompressor = newDecompressor(open, func(b []byte) { _, _ = p.take(b) })
 	return true
 }
 
@@ -172,7 +175,7 @@ func (p *Producer) Write(b []byte) (int, error) {
 	if p.decompressor == nil {
 		return p.take(b)
 	}
-	if err := p.decompressor.write(b); err != nil {
+	if _, err := p.decompressor.Write(b); err != nil {
 		p.broken = true
 		if p.phase == decoding {
 			p.append([]event.Event{undecodable(err)}, 0)
@@ -278,7 +281,7 @@ func (p *Producer) release() {
 		p.linger.Stop()
 	}
 	if p.decompressor != nil {
-		p.decompressor.stop()
+		p.decompressor.Stop()
 	}
 	p.releaseEvents()
 }

@@ -48,7 +48,7 @@ func (r *recording) decode() bool {
 	reader := provider.NewReader(provider.Options{Path: "/v1/chat/completions", ContentType: contentType(r.Recording)})
 	r.learn(reader.Feed(r.Body))
 	r.learn(reader.Close(true))
-	return reader.State() == provider.Recognised
+	return reader.State() == provider.Recognized
 }
 
 func (r *recording) learn(events []event.Event) {
