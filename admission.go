@@ -1,9 +1,7 @@
 package llmstream
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -70,38 +68,12 @@ func (a *admission) release() error {
 	return err
 }
 
-// maxEarlyBody is how much of a request body is read before its request gets a
-// place, in bytes.
-const maxEarlyBody = 256 << 10
-
-// prepareToWait reads the body of a request that may have to wait, as far as
-// it is small: net/http notices that an HTTP/1.1 client has left only once the
-// body was read to its end, and who leaves the queue must not hold a place in
-// it.
-func (a *admission) prepareToWait(r *http.Request) {
-	if a == nil || a.config.Queue == 0 || r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
-		return
-	}
-	if active, _ := a.limiter.Stats(); active < a.config.Max {
-		return
-	}
-	var early bytes.Buffer
-	_, _ = io.CopyN(&early, r.Body, maxEarlyBody) // whoever reads the rest finds the error
-	r.Body = &earlyBody{Reader: io.MultiReader(&early, r.Body), Closer: r.Body}
-}
-
-// earlyBody is a request body of which a part was read before.
-type earlyBody struct {
-	io.Reader
-	io.Closer
-}
-
 // enter returns what takes a place for a request, perhaps after waiting for it.
 // That in turn returns what gives the place back, or an error that the client is
-// told, or ingest.ErrClientGone.
+// told, or ingest.ErrClientGone. It is nil where places are not limited.
 func (a *admission) enter(r *http.Request) func(ctx context.Context) (leave func(), err error) {
 	if a == nil {
-		return func(context.Context) (func(), error) { return func() {}, nil }
+		return nil
 	}
 	return func(ctx context.Context) (func(), error) {
 		key := ""
@@ -131,9 +103,12 @@ func (a *admission) enter(r *http.Request) func(ctx context.Context) (leave func
 // configuration.
 func keepingRegistry(admit func(context.Context) (func(), error)) func(context.Context) (func(), error) {
 	return func(ctx context.Context) (func(), error) {
-		leave, err := admit(ctx)
-		if err != nil {
-			return nil, err
+		leave := func() {}
+		if admit != nil {
+			var err error
+			if leave, err = admit(ctx); err != nil {
+				return nil, err
+			}
 		}
 		if _, err := acquireRegistry(); err != nil {
 			leave()

@@ -80,6 +80,7 @@ func controlMatcher(h httpcaddyfile.Helper, prefix string) caddy.ModuleMap {
 //			between_tokens <duration> | off
 //			total          <duration> | off
 //			write          <duration> | off
+//			read           <duration> | off
 //		}
 //		heartbeat   <duration> | off
 //		buffer      <events>
@@ -208,6 +209,7 @@ func (h *Handler) unmarshalTimeouts(b optionBlock) error {
 		"between_tokens": func() error { return unmarshalTimeout(d, &h.Timeouts.BetweenTokens) },
 		"total":          func() error { return unmarshalTimeout(d, &h.Timeouts.Total) },
 		"write":          func() error { return unmarshalTimeout(d, &h.Timeouts.Write) },
+		"read":           func() error { return unmarshalTimeout(d, &h.Timeouts.Read) },
 	})
 }
 

@@ -167,7 +167,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	q := h.newRequest(w, r, next, dialect)
 	q.Admit = h.admission.enter(r)
 	if dialect == emit.DialectPassthrough {
-		return h.serveBound(q)
+		return h.route.Bound(q)
 	}
 	if h.Resume != nil {
 		if as, ok := h.Resume.access(replacerOf(r)); ok {
@@ -181,32 +181,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		}
 		return h.route.Refuse(w, r, dialect, relay.RefusalOf(gone))
 	}
-	return h.serveBound(q)
-}
-
-// serveBound answers a request whose response belongs to its client alone.
-func (h *Handler) serveBound(q *relay.Request) error {
-	h.admission.prepareToWait(q.Request)
-	leave, err := q.Admit(q.Context())
-	if err != nil {
-		return h.route.Refuse(q.W, q.Request, q.Dialect, err)
-	}
-	defer leave()
 	return h.route.Bound(q)
 }
 
 // serveResumable answers a request of a route with resume: with the response
 // that it comes back to, or that of its idempotency key, or a new one.
 func (h *Handler) serveResumable(q *relay.Request, as fanout.Access) error {
-	body, err := readBody(q.Request, h.Resume.MaxBody)
+	body, err := h.route.ReadBody(q, h.Resume.MaxBody)
 	if err != nil {
 		return h.route.Refuse(q.W, q.Request, q.Dialect, err)
 	}
 	if eventID := q.Header.Get("Last-Event-ID"); eventID != "" {
+		q.DropBody()
 		return h.route.Resume(q, as, eventID)
 	}
 	q.Admit = keepingRegistry(q.Admit)
-	return h.route.Resumable(q, h.Resume.spec(q, as, body), body)
+	return h.route.Resumable(q, h.Resume.spec(q, as, body))
 }
 
 // dialect returns the dialect that the client of a request gets.

@@ -91,6 +91,10 @@ type Timeouts struct {
 	// disconnected. It counts instead of Caddy's own write_idle timeout.
 	// Default: 30s.
 	Write caddy.Duration `json:"write,omitempty"`
+
+	// How long until the request body is there; each 16 KiB of it that have come
+	// add a second. A later one is answered with 408. Default: 30s.
+	Read caddy.Duration `json:"read,omitempty"`
 }
 
 // The defaults of Timeouts, and of heartbeat.
@@ -98,6 +102,7 @@ const (
 	defaultFirstToken    = 5 * time.Minute
 	defaultBetweenTokens = 2 * time.Minute
 	defaultWriteTimeout  = 30 * time.Second
+	defaultReadTimeout   = 30 * time.Second
 	defaultHeartbeat     = 15 * time.Second
 )
 

@@ -20,7 +20,6 @@ import (
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/relay"
 )
@@ -165,28 +164,6 @@ func callKey(req *http.Request, as fanout.Access, key string) string {
 		}
 	}
 	return string(hash.Sum(nil))
-}
-
-// readBody reads a request body whole, at most limit bytes.
-func readBody(r *http.Request, limit int64) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
-	}
-	var buf bytes.Buffer
-	if r.ContentLength > 0 && r.ContentLength <= limit {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	n, err := io.Copy(&buf, io.LimitReader(r.Body, limit+1))
-	switch {
-	case n > limit:
-		return nil, &deliver.RefusalError{Answer: &event.Error{
-			Code: event.CodeRequestTooLarge, Status: http.StatusRequestEntityTooLarge,
-			Message: fmt.Sprintf("the request body is larger than %d bytes", limit),
-		}}
-	case err != nil:
-		return nil, caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request body: %w", err))
-	}
-	return buf.Bytes(), nil
 }
 
 // logField puts a field into the access log of a request.

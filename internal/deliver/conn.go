@@ -31,6 +31,9 @@ type Config struct {
 	WriteTimeout time.Duration
 	// Idle is what bounds writes already, nil where nothing does.
 	Idle Overrider
+	// Upload tells whether the request body has come, where the response may
+	// begin before; nil where it may not.
+	Upload interface{ Ended() bool }
 	// Retry returns after how long a client is to come back; nil where none is
 	// told to.
 	Retry func() time.Duration
@@ -55,7 +58,6 @@ type Conn struct {
 	position  atomic.Int64         // index of the last event written
 	dismissed atomic.Bool          // it is sent away because it takes too little
 	watch     *timeouts.Watch      // beats after silence; nil where a producer's does
-	upload    *Upload              // the request's body, where it may still come after the response has begun
 
 	multiplexed bool // the connection may have other streams
 

@@ -12,6 +12,9 @@ var (
 	TerminalTooLarge = failed(CodeResponseTooLarge, http.StatusBadGateway, "the response is larger than what is kept of one")
 	// TerminalDraining ends a response at the drain deadline.
 	TerminalDraining = failed(CodeDraining, http.StatusServiceUnavailable, "the server is shutting down")
+	// TerminalRequestTimeout ends a response whose request body did not come in
+	// time.
+	TerminalRequestTimeout = failed(CodeRequestTimeout, http.StatusRequestTimeout, "the request body did not come in time")
 	// TerminalNoStream ends a response that turned out to be no stream, for
 	// clients that were promised one.
 	TerminalNoStream = failed(CodeInvalidUpstream, http.StatusBadGateway, "the upstream did not answer with a stream")

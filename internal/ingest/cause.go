@@ -19,6 +19,8 @@ var (
 	ErrClientGone = errors.New("the client has left")
 	// ErrDraining: the drain deadline of the exit has passed.
 	ErrDraining = errors.New("the server is shutting down")
+	// ErrRequestTimeout: the request body did not come in time.
+	ErrRequestTimeout = errors.New("the request body did not come in time")
 	// errLingered: the upstream stays open after its terminal event.
 	errLingered = errors.New("the upstream stayed open after the end of the response")
 )
@@ -52,6 +54,8 @@ func terminalOf(ctx context.Context) *event.Event {
 		return event.TerminalTooLarge
 	case errors.Is(cause, ErrDraining):
 		return event.TerminalDraining
+	case errors.Is(cause, ErrRequestTimeout):
+		return event.TerminalRequestTimeout
 	default:
 		return timeoutTerminal(cause)
 	}

@@ -53,6 +53,9 @@ type Config struct {
 	// Status returns the HTTP status that an error of the next handler stands
 	// for, 0 where it stands for none.
 	Status func(error) int
+	// Choices returns how many choices the request asks for, 0 where that is not
+	// known.
+	Choices func() int
 	// Identified is told what becomes known of the backend; nil where nobody
 	// asks.
 	Identified func(observe.Identity)
@@ -164,6 +167,7 @@ func (p *Producer) newReader() {
 		Path:        p.Path,
 		ContentType: p.header.Get("Content-Type"),
 		MaxEvent:    p.MaxEvent,
+		Choices:     p.Choices(),
 	})
 }
 

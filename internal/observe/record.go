@@ -146,6 +146,8 @@ func OutcomeOf(terminal *event.Event) event.Outcome {
 		return event.OutcomeDone
 	case terminal.Err.Code == event.CodeDraining:
 		return event.OutcomeDrained
+	case terminal.Err.Code == event.CodeRequestTimeout:
+		return event.OutcomeClientGone // it has not sent its part
 	default:
 		return event.Outcome(terminal.Err.Code)
 	}

@@ -55,6 +55,23 @@ func formatOfPath(path string) string {
 // NamesLLM reports whether a request path is that of a streaming LLM API.
 func NamesLLM(path string) bool { return formatOfPath(path) != "" }
 
+// AlwaysStreams reports whether the API with this request path answers with a
+// stream whatever the request says.
+func AlwaysStreams(path string) bool {
+	for _, suffix := range []string{":streamGenerateContent", "/converse-stream", "/invoke-with-response-stream", "/generate_stream"} {
+		if strings.HasSuffix(path, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// StreamsUnlessTold reports whether the API with this request path answers with
+// a stream unless the request says "stream":false.
+func StreamsUnlessTold(path string) bool {
+	return strings.HasSuffix(path, "/api/chat") || strings.HasSuffix(path, "/api/generate")
+}
+
 // IsCandidate reports whether a response may be a token stream at all, so that
 // a Reader must look at it. contentType is the response's, path the request's.
 func IsCandidate(contentType, path string, status int) bool {

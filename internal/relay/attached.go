@@ -18,9 +18,25 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
-// Bound answers a request whose response belongs to its client alone. A place
-// for it is held.
+// maxHeld is how much of a request body is read before its request takes a place,
+// in bytes: what a client has to do by itself comes first. A longer body streams
+// on from there.
+const maxHeld = 1 << 20
+
+// Bound answers a request whose response belongs to its client alone.
 func (rt *Route) Bound(q *Request) error {
+	q.body = rt.newBody(q)
+	defer q.body.drop()
+	if q.Admit != nil {
+		if err := q.body.hold(maxHeld); err != nil {
+			return rt.Refuse(q.W, q.Request, q.Dialect, err)
+		}
+		leave, err := q.Admit(q.Context())
+		if err != nil {
+			return rt.Refuse(q.W, q.Request, q.Dialect, err)
+		}
+		defer leave()
+	}
 	if q.Dialect != emit.DialectPassthrough && (rt.Pace.Policy == deliver.SlowDrop || rt.Pace.Policy == deliver.SlowDisconnect) {
 		return rt.tied(q)
 	}
@@ -60,6 +76,7 @@ func (b *bound) produce(watch *timeouts.Watch, out ingest.Outlet) {
 		Path: b.Path, Dialect: b.Dialect, MaxEvent: b.route.MaxEvent, Emits: b.route.emits(b.Dialect),
 		Log: b.stream, Out: out, Watch: watch, Record: b.record, Logger: b.route.Logger,
 		Ctx: b.ctx, Cancel: b.cancel, Header: b.W.Header().Clone(), Status: b.route.Status,
+		Choices: b.body.choices,
 	})
 }
 
@@ -121,7 +138,7 @@ func (rt *Route) attached(q *Request) error {
 	defer watch.StopAndWait()
 	b.produce(watch, attachedOutlet{connOutlet{b.follower.Conn}, b})
 	defer b.report()
-	up := q.upstreamRequest(b.ctx, b.follower.Conn, b.record, b.producer.AwaitStream)
+	up := q.upstreamRequest(b.ctx, b.cancel, b.follower.Conn, b.record, b.producer.AwaitStream)
 	call := b.producer.Run(q.Next, up)
 	call.Aborted = call.Aborted || b.producer.Err() != nil
 	return b.conclude(call)

@@ -17,11 +17,12 @@ import (
 )
 
 // Resumable answers a request whose response belongs to no client: with the
-// response of the same call, or with a new one.
-func (rt *Route) Resumable(q *Request, spec fanout.Spec, body []byte) error {
+// response of the same call, or with a new one. Its body was read.
+func (rt *Route) Resumable(q *Request, spec fanout.Spec) error {
+	defer q.body.drop()
 	for {
 		ctx, cancel := ingest.WithCancelCause(context.WithoutCancel(q.Context()))
-		d := &detached{Request: q, route: rt, ctx: ctx, cancel: cancel, body: body, record: new(recordRef)}
+		d := &detached{Request: q, route: rt, ctx: ctx, cancel: cancel, record: new(recordRef)}
 		spec.Attachment, spec.Ending, spec.Cancel = d.record, d.ending, cancel
 		response, found, err := rt.Registry.Begin(fanout.NewID(), spec)
 		switch {
@@ -33,7 +34,7 @@ func (rt *Route) Resumable(q *Request, spec fanout.Spec, body []byte) error {
 			return d.begin()
 		}
 		cancel(nil)
-		if err := rt.share(q, response, body); !errors.Is(err, errDiscarded) {
+		if err := rt.share(q, response); !errors.Is(err, errDiscarded) {
 			return err
 		}
 	}
@@ -48,7 +49,6 @@ type detached struct {
 	producer *ingest.Producer
 	ctx      context.Context // of the upstream call
 	cancel   context.CancelCauseFunc
-	body     []byte
 }
 
 // recordRef is the record of a response, which is kept as long as the response;
@@ -138,7 +138,7 @@ func (d *detached) begin() error {
 		record.Sent(c.follower.Sent())
 		record.Trace(c.Context())
 	}()
-	said := askedOf(d.body)
+	said := d.Request.body.scan.said
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)
@@ -149,17 +149,24 @@ func (d *detached) begin() error {
 		clientWatch.EnableHeartbeat()
 		c.mayLeave, hand.promised = true, true
 	}
-	up, forget := d.Detach(d.ctx, d.producer, d.body)
-	d.body = nil // a prompt is large and its answer takes long
+	body := d.Request.body.detach()
+	up, forget := d.Detach(d.ctx, d.producer, body.bytes)
+	forgetBody := func() {
+		forget()
+		body.drop() // a prompt is large and its answer takes long
+	}
 	own := d.W.Header().Clone()
 	hand.expect = func(status int, header http.Header) {
-		forget()
+		forgetBody()
 		response.Describe(deliver.AddedFields(header, own), "", "")
 		response.Publish()
 		c.follower.Expect(status, header)
 		clientWatch.EnableHeartbeat()
 	}
-	d.run(hand, up, leave)
+	d.run(hand, up, func() {
+		body.drop()
+		leave()
+	})
 	return c.attend(hand)
 }
 
@@ -169,6 +176,9 @@ func (d *detached) admit() (leave func(), err error) {
 	ctx, cancel := context.WithCancel(d.Context())
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
+	if d.Admit == nil {
+		return func() {}, nil
+	}
 	leave, err = d.Admit(ctx)
 	if err != nil && errors.Is(context.Cause(d.ctx), fanout.ErrCancelled) {
 		return nil, deliver.ErrCancelledEarly
@@ -194,7 +204,7 @@ func (d *detached) produce(out ingest.Outlet) {
 		Log: d.response, Out: out, Watch: rt.producerWatch(d.cancel, nil), Record: d.record.Load(), Logger: rt.Logger,
 		Ctx: d.ctx, Cancel: d.cancel, Header: d.W.Header().Clone(), Status: rt.Status,
 		Identified: func(id observe.Identity) { d.response.Describe(nil, id.Format, id.Model) },
-		Ended:      d.produced,
+		Ended:      d.produced, Choices: d.Request.body.choices,
 	})
 }
 

@@ -114,7 +114,7 @@ var errDiscarded = errors.New("the response was discarded")
 
 // share gives a client the response of an earlier request with the same
 // idempotency key, once it is known to be one.
-func (rt *Route) share(q *Request, response *fanout.Response, body []byte) error {
+func (rt *Route) share(q *Request, response *fanout.Response) error {
 	c, err := rt.newClient(q, response, 0)
 	if err != nil {
 		return errDiscarded // or expired between two looks, which is the same here
@@ -125,7 +125,7 @@ func (rt *Route) share(q *Request, response *fanout.Response, body []byte) error
 	defer rt.joinReader(c, response).Leave()
 	defer observe.AddReader(c.follower)()
 	c.follower.Replaying()
-	said := askedOf(body)
+	said := q.body.scan.said
 	c.follower.WantUsage(said.usage)
 	// Until it is known that there is a response, the client may have to make
 	// the call itself.
@@ -145,6 +145,7 @@ func (rt *Route) share(q *Request, response *fanout.Response, body []byte) error
 				watch.EnableHeartbeat()
 			}
 		case <-c.follower.Changed():
+			q.body.drop() // there is a response: the client makes no call itself
 			c.follower.Describe(response.Header())
 			if record := recordOf(response); record != nil {
 				q.Followed(observe.Followed{Record: record, Sent: c.follower.Sent})

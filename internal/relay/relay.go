@@ -23,6 +23,7 @@ type Route struct {
 	Logger   *zap.Logger
 	Metrics  *observe.Metrics
 	Registry *fanout.Registry
+	Memory   Memory
 	Drain    Drain
 
 	MaxEvent     int // longest single event of an upstream, in bytes
@@ -30,6 +31,7 @@ type Route struct {
 	ToolCalls    bool
 	Limits       timeouts.Limits // of a response; Heartbeat is that of clients
 	WriteTimeout time.Duration   // of one write without progress; 0 is none
+	ReadTimeout  time.Duration   // of a request body, beside a second for each 16 KiB; 0 is none
 	Pace         deliver.Pace
 
 	// Status returns the HTTP status that an error of the next handlers stands
@@ -60,8 +62,8 @@ type Request struct {
 	// Cut frees a goroutine that waits for the client.
 	Cut func()
 	// Admit takes a place for the generation, perhaps after waiting for it, and
-	// returns what gives it back. The error is a *deliver.RefusalError, or
-	// ingest.ErrClientGone, or one for Caddy.
+	// returns what gives it back; nil where places are not limited. The error is
+	// a *deliver.RefusalError, or ingest.ErrClientGone, or one for Caddy.
 	Admit func(ctx context.Context) (leave func(), err error)
 	// Detach returns the request as a call that outlives it is made: with the
 	// context, the body, and answers to w. forget lets go of the body.
@@ -70,6 +72,8 @@ type Request struct {
 	// access log and the placeholders.
 	Observed func(*observe.Record)
 	Followed func(observe.Followed)
+
+	body *body
 }
 
 // emits reports whether output of a kind goes into the log of a response in a
@@ -98,10 +102,14 @@ func (rt *Route) emitsText(kind event.Kind) bool {
 
 // newConn returns the way to the client of a request, for a response.
 func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, model func() string) *deliver.Conn {
-	return deliver.NewConn(q.W, q.Request, deliver.Config{
+	c := deliver.Config{
 		ResponseID: id, Dialect: dialect, Resumable: resumable, Model: model,
 		Metrics: rt.Metrics, WriteTimeout: rt.WriteTimeout, Idle: q.Idle, Retry: rt.Drain.Retry,
-	})
+	}
+	if q.body != nil {
+		c.Upload = q.body
+	}
+	return deliver.NewConn(q.W, q.Request, c)
 }
 
 // producerWatch returns the watch of a producer, which cancels the upstream

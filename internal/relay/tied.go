@@ -30,7 +30,7 @@ func (rt *Route) tied(q *Request) error {
 	defer watch.StopAndWait()
 	b.produce(watch, out)
 	defer b.report()
-	up := q.upstreamRequest(b.ctx, b.follower.Conn, b.record, func() {
+	up := q.upstreamRequest(b.ctx, b.cancel, b.follower.Conn, b.record, func() {
 		b.producer.AwaitStream()
 		clientWatch.EnableHeartbeat()
 	})

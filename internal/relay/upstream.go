@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 )
 
@@ -13,23 +14,24 @@ import (
 // for a client that stays: with the context ctx, and for a stream that needs no
 // decompression. asks is called once, when it is known that the request asks for
 // a stream.
-func (q *Request) upstreamRequest(ctx context.Context, c *deliver.Conn, record *observe.Record, asks func()) *http.Request {
+func (q *Request) upstreamRequest(ctx context.Context, cancel context.CancelCauseFunc, c *deliver.Conn, record *observe.Record, asks func()) *http.Request {
 	up := q.WithContext(ctx)
 	up.Header = maps.Clone(q.Header)
 	up.Header["Accept-Encoding"] = []string{"identity"}
-	c.Uploading(q.Request)
-	early := wantsStream(q, unsaid) && !hasSuffix(q.Path, streamsUnlessTold)
+	if q.Body != nil && q.Body != http.NoBody {
+		up.Body = q.body
+	}
+	q.body.expired = func() { cancel(ingest.ErrRequestTimeout) }
+	early := wantsStreamEarly(q)
 	if early {
 		asks()
 	}
-	if q.Body != nil && q.Body != http.NoBody {
-		up.Body = &scannedBody{ReadCloser: q.Body, left: maxScan, found: func(said asked) {
-			c.WantUsage(said.usage)
-			record.Requested(said.model)
-			if !early && wantsStream(q, said.stream) {
-				asks()
-			}
-		}}
-	}
+	q.body.onScanned(func(said asked) {
+		c.WantUsage(said.usage)
+		record.Requested(said.model)
+		if !early && wantsStream(q, said.stream) {
+			asks()
+		}
+	})
 	return up
 }

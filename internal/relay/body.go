@@ -1,0 +1,248 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
+)
+
+// Memory is the budget of what is held for requests and responses together.
+type Memory interface {
+	// Reserve takes n bytes. The error says that there is no room for them.
+	Reserve(n int) error
+	// Release gives n bytes back.
+	Release(n int)
+}
+
+// body is a request body on its way to the backend. It is read within a time
+// that grows with what has come, so that neither silence nor dripping holds
+// anything for long, and looked through for what the request asks.
+//
+// A part of it may be read, and held, before the request takes a place. What is
+// held is counted as it arrives, whatever length was declared.
+type body struct {
+	src    io.ReadCloser
+	rc     *http.ResponseController
+	limit  time.Duration // 0 is none
+	began  time.Time
+	memory Memory
+
+	scan    *bodyScan
+	scanned func(asked) // called once, when the body was looked through; nil where nobody asks
+	expired func()      // called when the time is over; nil where nobody asks
+
+	got   int64
+	held  []byte // read, and not handed on
+	err   error  // that came after held
+	ended atomic.Bool
+}
+
+// bytesPerSecond is how fast a body has to come once its first time is over.
+const bytesPerSecond = 16 << 10
+
+// errBodyTimeout is the error of a body that has not come in time.
+var errBodyTimeout = fmt.Errorf("reading the request body: %w", ingest.ErrRequestTimeout)
+
+// newBody takes over the body of a request.
+func (rt *Route) newBody(q *Request) *body {
+	b := &body{
+		src: q.Body, rc: http.NewResponseController(q.W), limit: rt.ReadTimeout, began: time.Now(), memory: rt.Memory,
+		scan: newBodyScan(q.Header.Get("Content-Encoding")),
+	}
+	if q.Body == nil || q.Body == http.NoBody {
+		b.src, b.err = http.NoBody, io.EOF
+		b.finish()
+	}
+	return b
+}
+
+// Ended reports whether the body was read to its end. It may be called from any
+// goroutine.
+func (b *body) Ended() bool { return b.ended.Load() }
+
+// maxRead is how much is read of a body at a time, in bytes.
+const maxRead = 32 << 10
+
+// hold reads the body to its end, or as far as limit bytes, and holds what has
+// come. The error is that of the client: ingest.ErrClientGone, or one that it is
+// told.
+func (b *body) hold(limit int64) error {
+	for b.err == nil && int64(len(b.held)) < limit {
+		if err := b.memory.Reserve(maxRead); err != nil {
+			return errTooManyBodies
+		}
+		free := len(b.held)
+		b.held = append(b.held, make([]byte, min(maxRead, limit-int64(free)))...)
+		n, err := b.read(b.held[free:])
+		b.held, b.err = b.held[:free+n], err
+		b.memory.Release(maxRead - n)
+	}
+	switch {
+	case b.err == nil || errors.Is(b.err, io.EOF):
+		return nil
+	case errors.Is(b.err, errBodyTimeout):
+		return &deliver.RefusalError{Answer: event.TerminalRequestTimeout.Err}
+	default:
+		return ingest.ErrClientGone
+	}
+}
+
+// errTooManyBodies turns a request away because of max_memory.
+var errTooManyBodies = &deliver.RefusalError{
+	Answer: &event.Error{
+		Code: event.CodeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
+	},
+	RetryAfter: time.Second,
+	Reason:     event.ReasonBusy,
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	switch {
+	case len(b.held) > 0:
+		n := copy(p, b.held)
+		if b.held = b.held[n:]; len(b.held) == 0 {
+			b.held = nil // an empty rest would keep all of it
+		}
+		b.memory.Release(n)
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	n, err := b.read(p)
+	b.err = err
+	return n, err
+}
+
+// read reads the next piece from the client.
+func (b *body) read(p []byte) (int, error) {
+	if b.limit > 0 {
+		allowed := b.limit + time.Duration(b.got/bytesPerSecond)*time.Second
+		_ = b.rc.SetReadDeadline(b.began.Add(allowed))
+	}
+	n, err := b.src.Read(p)
+	b.got += int64(n)
+	b.scan.Write(p[:n])
+	if b.scan.over || err != nil {
+		b.finishScan()
+	}
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && b.limit > 0:
+		if b.expired != nil {
+			b.expired()
+		}
+		return n, errBodyTimeout
+	case errors.Is(err, io.EOF):
+		b.finish()
+	}
+	return n, err
+}
+
+// finish notes that the body was read to its end.
+func (b *body) finish() {
+	b.finishScan()
+	b.ended.Store(true)
+	if b.limit > 0 && b.got > 0 {
+		_ = b.rc.SetReadDeadline(time.Time{}) // or net/http would take it for the client's leaving
+	}
+}
+
+// finishScan tells what the body says, once.
+func (b *body) finishScan() {
+	b.scan.end()
+	if tell := b.scanned; tell != nil {
+		b.scanned = nil
+		tell(b.scan.said)
+	}
+}
+
+// choices returns how many choices the request asks for, as far as it is known; 0
+// where it is not.
+func (b *body) choices() int {
+	switch {
+	case b.scan.said.choices > 0:
+		return b.scan.said.choices
+	case b.scan.over:
+		return 1
+	}
+	return 0
+}
+
+// onScanned has f called once, when the body was looked through: at once where
+// that is so already.
+func (b *body) onScanned(f func(asked)) {
+	if b.scan.over {
+		f(b.scan.said)
+		return
+	}
+	b.scanned = f
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error { return b.src.Close() }
+
+// detachedBody is a body that was read whole, for a call that outlives the
+// request.
+type detachedBody struct {
+	bytes  []byte
+	memory Memory
+}
+
+// detach hands over what is held.
+func (b *body) detach() *detachedBody {
+	d := &detachedBody{b.held, b.memory}
+	b.held = nil
+	return d
+}
+
+// drop lets go of the body.
+func (d *detachedBody) drop() {
+	d.memory.Release(len(d.bytes))
+	d.bytes = nil
+}
+
+// drop gives up what is held. The body must not be read any more.
+func (b *body) drop() {
+	b.memory.Release(len(b.held))
+	b.held = nil
+	b.finishScan()
+}
+
+// ReadBody reads the body of a request whole, at most limit bytes, for Resumable
+// or DropBody. The error is one that the client is told, or
+// ingest.ErrClientGone.
+func (rt *Route) ReadBody(q *Request, limit int64) ([]byte, error) {
+	tooLarge := &deliver.RefusalError{Answer: &event.Error{
+		Code: event.CodeRequestTooLarge, Status: http.StatusRequestEntityTooLarge,
+		Message: fmt.Sprintf("the request body is larger than %d bytes", limit),
+	}}
+	if q.ContentLength > limit {
+		return nil, tooLarge
+	}
+	q.body = rt.newBody(q)
+	err := q.body.hold(limit + 1)
+	if err == nil && int64(len(q.body.held)) > limit {
+		err = tooLarge
+	}
+	if err != nil {
+		q.body.drop()
+		return nil, err
+	}
+	return q.body.held, nil
+}
+
+// DropBody lets go of a body that ReadBody has read.
+func (q *Request) DropBody() { q.body.drop() }
+
+// Interface guards
+var _ io.ReadCloser = (*body)(nil)
