@@ -102,7 +102,7 @@ func unmarshalSize(d *caddyfile.Dispenser, into *int64) error {
 	return nil
 }
 
-// maxSize is the largest size that an option takes, in bytes.
+// maxSize is the largest size that any option takes, in bytes.
 const maxSize = 1 << 40
 
 // unmarshalCount reads a number, at least 1.

@@ -126,8 +126,8 @@ func (h *Handler) Validate() error {
 			return fmt.Errorf("include: %s is given twice", what)
 		}
 	}
-	if h.MaxEvent < 1 {
-		return fmt.Errorf("max_event: must be at least 1 byte, not %d", h.MaxEvent)
+	if h.MaxEvent < 1 || h.MaxEvent > maxHeldSize {
+		return fmt.Errorf("max_event: must be from 1 byte to 1 GiB, not %d", h.MaxEvent)
 	}
 	if h.MaxStreams != nil {
 		if err := h.MaxStreams.validate(); err != nil {

@@ -179,6 +179,9 @@ const (
 	defaultMaxBody = 32 << 20
 )
 
+// maxHeldSize is the largest size of one thing that is held in memory, in bytes.
+const maxHeldSize = 1 << 30
+
 // ownerAnyone is the value of owner with which knowing an id is enough.
 const ownerAnyone = "anyone"
 
@@ -210,10 +213,12 @@ func (r *Resume) validate() error {
 		return fmt.Errorf("keep: must be longer than 0, not %v", time.Duration(r.Keep))
 	case r.Grace < 0:
 		return fmt.Errorf("grace: must be longer than 0, not %v", time.Duration(r.Grace))
-	case r.MaxSize < 1:
-		return fmt.Errorf("max_size: must be at least 1 byte, not %d", r.MaxSize)
-	case r.MaxBody < 1:
-		return fmt.Errorf("max_body: must be at least 1 byte, not %d", r.MaxBody)
+	case strings.ContainsAny(r.Prefix, "*{}?#"):
+		return fmt.Errorf("resume: the prefix must be a plain path, not %q", r.Prefix)
+	case r.MaxSize < 1 || r.MaxSize > maxHeldSize:
+		return fmt.Errorf("max_size: must be from 1 byte to 1 GiB, not %d", r.MaxSize)
+	case r.MaxBody < 1 || r.MaxBody > maxHeldSize:
+		return fmt.Errorf("max_body: must be from 1 byte to 1 GiB, not %d", r.MaxBody)
 	case r.Owner != "" && r.Owner != ownerAnyone && !hasPlaceholder(r.Owner):
 		return fmt.Errorf("owner: must be a placeholder or `anyone`; every request would have the owner %q", r.Owner)
 	case r.Channel != "" && r.Owner == "":
@@ -251,6 +256,10 @@ const (
 	defaultRetry    = 2 * time.Second
 )
 
+// maxDrainTime bounds the times of drain: beyond a day they mean nothing, and
+// beyond centuries they overflow.
+const maxDrainTime = 24 * time.Hour
+
 // The values of on_reload.
 const (
 	onReloadReconnect = "reconnect"
@@ -262,8 +271,8 @@ func (d *Drain) validate() error {
 		name  string
 		value caddy.Duration
 	}{{"deadline", d.Deadline}, {"spread", d.Spread}, {"retry", d.Retry}} {
-		if option.value < 0 {
-			return fmt.Errorf("%s: must be longer than 0, not %v", option.name, time.Duration(option.value))
+		if option.value < 0 || time.Duration(option.value) > maxDrainTime {
+			return fmt.Errorf("%s: must be longer than 0 and at most %v, not %v", option.name, maxDrainTime, time.Duration(option.value))
 		}
 	}
 	if d.OnReload != "" && d.OnReload != onReloadReconnect && d.OnReload != onReloadOff {

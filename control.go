@@ -67,7 +67,7 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	admit := c.counted
-	if kind == "cancel" || r.Method == http.MethodDelete || kind == "streams" && acceptsJSON(r) {
+	if kind == "cancel" || r.Method == http.MethodDelete {
 		admit = c.undrained // it does not stay, and may make room
 	}
 	return admit(w, r, func() error {
@@ -98,18 +98,10 @@ var endpoints = map[endpoint]func(c *Control, q *relay.Request, as fanout.Access
 // follow answers with a response: as frames from where the client was, or as a
 // snapshot.
 func (c *Control) follow(q *relay.Request, as fanout.Access, id string) error {
-	if !acceptsJSON(q.Request) {
-		return c.route.Follow(q, as, id, lastEventID(q.Request))
+	if acceptsJSON(q.Request) {
+		return c.route.Snapshot(q, as, id)
 	}
-	response, err := c.app.registry.Find(id, as)
-	if err != nil {
-		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(err))
-	}
-	snapshot, err := deliver.SnapshotOf(response)
-	if err != nil {
-		return c.route.Refuse(q.W, q.Request, response.Dialect, relay.RefusalOf(err))
-	}
-	return writeJSON(q.W, http.StatusOK, snapshot)
+	return c.route.Follow(q, as, id, lastEventID(q.Request))
 }
 
 // channel tells a client what starts and ends on a channel; with ?follow=1 it

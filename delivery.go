@@ -55,6 +55,10 @@ type Delivery struct {
 	pace  deliver.Pace
 }
 
+// minHeartbeat is the shortest time between two heartbeats: what is below is no
+// silence.
+const minHeartbeat = 10 * time.Millisecond
+
 // defaultBuffer is how many events a client may lag.
 const defaultBuffer = 64
 
@@ -113,6 +117,9 @@ func (d *Delivery) cleanup() {
 
 // validate makes sure that the configuration can work.
 func (d *Delivery) validate() error {
+	if d.Heartbeat > 0 && time.Duration(d.Heartbeat) < minHeartbeat {
+		return fmt.Errorf("heartbeat: must be at least %v, not %v", minHeartbeat, time.Duration(d.Heartbeat))
+	}
 	if d.Buffer < 1 {
 		return fmt.Errorf("buffer: must be at least 1 event, not %d", d.Buffer)
 	}

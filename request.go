@@ -50,21 +50,17 @@ func replacerOf(r *http.Request) *caddy.Replacer {
 }
 
 // generates reports whether a request can start a generation: a POST, or a GET
-// that asks for server-sent events. Upgrades never do.
+// that asks for server-sent events. What a client says of itself beyond that does
+// not decide whether the rules apply: a request with an Upgrade field is one like
+// any other until the backend answers with 101.
 func generates(r *http.Request) bool {
-	switch r.Method {
+	switch strings.ToUpper(r.Method) {
 	case http.MethodPost:
-		return !isUpgrade(r)
+		return true
 	case http.MethodGet:
-		return deliver.Accepts(r, "text/event-stream") && !isUpgrade(r)
+		return deliver.Accepts(r, "text/event-stream")
 	}
 	return false
-}
-
-// isUpgrade reports whether the connection is to become one of another
-// protocol (RFC 9110, section 7.8).
-func isUpgrade(r *http.Request) bool {
-	return r.Header.Get("Upgrade") != ""
 }
 
 // isOwnEventID reports whether an id is one of those that our frames have: of a
@@ -101,6 +97,15 @@ func originalOf(r *http.Request) (http.Request, bool) {
 	return orig, ok
 }
 
+// originalLine returns method, path and query as the client sent them: what a
+// route makes of them is not what tells two calls apart.
+func originalLine(r *http.Request) string {
+	if orig, ok := originalOf(r); ok && orig.URL != nil {
+		return orig.Method + " " + orig.URL.RequestURI()
+	}
+	return r.Method + " " + r.URL.RequestURI()
+}
+
 // statusOf returns the HTTP status that an error of the next handlers stands for,
 // 0 where it stands for none.
 func statusOf(err error) int {
@@ -113,12 +118,18 @@ func statusOf(err error) int {
 // access returns what a request may find of the responses of its scope. It
 // reports false where an owner is configured and the request has none.
 func (r *Resume) access(repl *caddy.Replacer) (fanout.Access, bool) {
-	as := fanout.Access{Scope: repl.ReplaceAll(r.Scope, "")}
+	as := fanout.Access{Scope: normalScope(repl.ReplaceAll(r.Scope, ""))}
 	if r.Owner == "" || r.Owner == ownerAnyone {
 		return as, true
 	}
 	as.Owner = repl.ReplaceAll(r.Owner, "")
 	return as, as.Owner != ""
+}
+
+// normalScope returns a scope without what makes no difference in the name of a
+// host: its case and a final dot.
+func normalScope(scope string) string {
+	return strings.TrimSuffix(strings.ToLower(scope), ".")
 }
 
 // spec is how the response to a request is kept.
@@ -143,7 +154,7 @@ func (r *Resume) call(req *http.Request, as fanout.Access, body []byte) fanout.C
 	sum := sha256.Sum256(body)
 	return fanout.Call{
 		Key:     callKey(req, as, key),
-		Request: req.Method + " " + req.URL.RequestURI(),
+		Request: r.Place + " " + originalLine(req),
 		Body:    hex.EncodeToString(sum[:]),
 	}
 }
@@ -218,6 +229,7 @@ func detach(ctx context.Context, r *http.Request, w http.ResponseWriter, body []
 	ctx = context.WithValue(ctx, caddyhttp.ExtraLogFieldsCtxKey, new(caddyhttp.ExtraLogFields))
 	up = base.WithContext(ctx)
 	up.Header["Accept-Encoding"] = []string{"identity"}
+	withoutUpgrade(up.Header) // the connection is not its own
 	up.Body = io.NopCloser(&unsent{body})
 	up.ContentLength = int64(len(body))
 	up.TransferEncoding = nil
@@ -225,6 +237,14 @@ func detach(ctx context.Context, r *http.Request, w http.ResponseWriter, body []
 		up.Body = http.NoBody
 	}
 	return up, func() { base.Body = http.NoBody }
+}
+
+// withoutUpgrade removes what asks for another protocol on the connection (RFC
+// 9110, section 7.8).
+func withoutUpgrade(h http.Header) {
+	h.Del("Upgrade")
+	h.Del("Http2-Settings")
+	h.Del("Connection")
 }
 
 // unsent is what is still to be read of a request body.

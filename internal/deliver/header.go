@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 )
 
 // AddedFields returns the fields of a response to one client that came from the
@@ -15,7 +14,7 @@ func AddedFields(header, own http.Header) http.Header {
 	for field, values := range header {
 		had := own[field]
 		switch {
-		case isPersonal(field) || slices.Equal(values, had):
+		case !isShared(field) || slices.Equal(values, had):
 		case len(values) > len(had) && slices.Equal(values[:len(had)], had):
 			added[field] = values[len(had):]
 		default:
@@ -25,14 +24,16 @@ func AddedFields(header, own http.Header) http.Header {
 	return added
 }
 
-// isPersonal reports whether a field is for the client that asked: a cookie, a
-// challenge, what its origin may do, how long it may keep the answer.
-func isPersonal(field string) bool {
+// isShared reports whether a field is of the response and not of the client that
+// asked: what else a backend sends may be a cookie, a token, a challenge, or what
+// is left of somebody's quota.
+func isShared(field string) bool {
 	switch field {
-	case "Set-Cookie", "Www-Authenticate", "Clear-Site-Data", "Expires", "Age", "Etag", "Surrogate-Control", "Cdn-Cache-Control":
+	case "Content-Language", "Server-Timing", "Vary", "X-Request-Id", "Request-Id",
+		"Openai-Model", "Openai-Processing-Ms", "Openai-Version":
 		return true
 	}
-	return strings.HasPrefix(field, "Access-Control-") || strings.HasPrefix(field, "Proxy-")
+	return false
 }
 
 // mergedHeader returns what a client gets that has own fields, of a response with

@@ -1,127 +1,138 @@
 package deliver
 
 import (
-	"encoding/json"
+	"bufio"
+	"net/http"
 	"strconv"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
 )
 
-// Snapshot is a response as it is at one moment, for JSON.
-type Snapshot struct {
-	ResponseID  string             `json:"response_id"`
-	Status      fanout.Status      `json:"status"`
-	StartedAt   string             `json:"started_at"`
-	Model       string             `json:"model,omitempty"`
-	Text        escaped            `json:"text"`
-	Reasoning   *escaped           `json:"reasoning,omitempty"`
-	Refusal     *escaped           `json:"refusal,omitempty"`
-	ToolCalls   []*snapshotCall    `json:"tool_calls,omitempty"`
-	LastEventID string             `json:"last_event_id"`
-	Finish      event.FinishReason `json:"finish_reason,omitempty"`
-	Provider    string             `json:"provider_finish_reason,omitempty"`
-	Usage       *snapshotUsage     `json:"usage,omitempty"`
-	Error       *snapshotError     `json:"error,omitempty"`
-}
-
-type snapshotCall struct {
-	ID        string  `json:"id,omitempty"`
-	Name      string  `json:"name"`
-	Arguments escaped `json:"arguments"`
-}
-
-type snapshotUsage struct {
-	Input  *int64 `json:"input_tokens,omitempty"`
-	Output *int64 `json:"output_tokens,omitempty"`
-}
-
-type snapshotError struct {
-	Type     string          `json:"type"`
-	Code     event.Code      `json:"code"`
-	Message  string          `json:"message"`
-	Upstream json.RawMessage `json:"upstream,omitempty"`
-}
-
-// escaped is text in the form in which a log holds it.
-type escaped []byte
-
-// MarshalJSON implements json.Marshaler.
-func (e escaped) MarshalJSON() ([]byte, error) {
-	return append(append([]byte{'"'}, e...), '"'), nil
-}
-
-// SnapshotOf reads what a response has come to, of its choice 0. The error is
-// that of a response which has just expired.
-func SnapshotOf(response *fanout.Response) (*Snapshot, error) {
+// Snapshot answers with what a response has come to at this moment, of its choice
+// 0, as a JSON object on one line. Its texts are slices of the log, so that a
+// client which takes its time holds no copy of them. The error is
+// fanout.ErrExpired where nothing was written, or that of the connection.
+func (c *Conn) Snapshot(response *fanout.Response) error {
 	cursor, err := response.Open(0)
 	if err != nil {
-		return nil, err
+		return fanout.ErrExpired
 	}
-	s := &Snapshot{
-		ResponseID: response.ID(),
-		Status:     fanout.InProgress,
-		StartedAt:  response.Started.UTC().Format("2006-01-02T15:04:05.000Z07:00"),
-		Model:      response.Model(),
-	}
-	last := 0
 	batch := cursor.Read()
 	if batch.Skipped > 0 {
-		return nil, fanout.ErrExpired
+		return fanout.ErrExpired
 	}
-	for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
-		last = index
-		s.add(&ev)
-	}
-	s.LastEventID = response.ID() + ":" + strconv.Itoa(last)
-	return s, nil
+	s := surveyOf(&batch)
+	return c.write(func(bw *bufio.Writer) bool {
+		c.state.move(ended)
+		c.w.Header().Set("Content-Type", "application/json")
+		c.w.WriteHeader(http.StatusOK)
+		s.write(bw, response)
+		return true
+	})
 }
 
-func (s *Snapshot) add(ev *event.Event) {
-	if ev.Choice != 0 {
-		return
+// survey is where the parts of a response lie in its log.
+type survey struct {
+	last                     int // index of the last event
+	text, reasoning, refusal [][]byte
+	calls                    []surveyedCall
+	terminal                 *event.Event // nil while the response runs
+}
+
+type surveyedCall struct {
+	tool      event.Tool
+	arguments [][]byte
+}
+
+func surveyOf(batch *fanout.Batch) *survey {
+	s := new(survey)
+	for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
+		s.last = index
+		if ev.Kind.IsTerminal() {
+			s.terminal = &ev
+		}
+		if ev.Choice == 0 {
+			s.add(&ev)
+		}
 	}
+	return s
+}
+
+func (s *survey) add(ev *event.Event) {
 	switch ev.Kind {
 	case event.Text:
-		s.Text = append(s.Text, ev.Text...)
+		s.text = append(s.text, ev.Text)
 	case event.Reasoning:
-		s.Reasoning = appendEscaped(s.Reasoning, ev.Text)
+		s.reasoning = append(s.reasoning, ev.Text)
 	case event.Refusal:
-		s.Refusal = appendEscaped(s.Refusal, ev.Text)
+		s.refusal = append(s.refusal, ev.Text)
 	case event.ToolCall:
-		for len(s.ToolCalls) <= ev.Tool.Index {
-			s.ToolCalls = append(s.ToolCalls, &snapshotCall{ID: ev.Tool.ID, Name: ev.Tool.Name})
+		for len(s.calls) <= ev.Tool.Index {
+			s.calls = append(s.calls, surveyedCall{tool: ev.Tool})
 		}
-		call := s.ToolCalls[ev.Tool.Index]
-		call.Arguments = append(call.Arguments, ev.Text...)
-	case event.Done:
-		s.Status = fanout.StatusOf(ev)
-		s.Finish = ev.Result.Finish
-		if ev.Result.ProviderFinish != string(s.Finish) {
-			s.Provider = ev.Result.ProviderFinish
-		}
-		if u := ev.Result.Usage; u != nil && (u.Input >= 0 || u.Output >= 0) {
-			s.Usage = &snapshotUsage{tokens(u.Input), tokens(u.Output)}
-		}
-	case event.Failed:
-		s.Status = fanout.StatusOf(ev)
-		s.Error = &snapshotError{ev.Err.Type(), ev.Err.Code, ev.Err.Message, ev.Err.Upstream}
-	case event.Finish, event.Usage, event.End: // in no log
+		call := &s.calls[ev.Tool.Index]
+		call.arguments = append(call.arguments, ev.Text)
+	case event.Finish, event.Usage, event.End, event.Done, event.Failed: // no texts
 	}
 }
 
-func appendEscaped(to *escaped, text []byte) *escaped {
-	if to == nil {
-		to = new(escaped)
+// startedAtLayout is the form of a moment in JSON.
+const startedAtLayout = "2006-01-02T15:04:05.000Z07:00"
+
+func (s *survey) write(bw *bufio.Writer, response *fanout.Response) {
+	b := append([]byte(`{"response_id":"`), response.ID()...)
+	b = append(append(b, `","status":"`...), fanout.StatusOf(s.terminal)...)
+	b = append(b, `","started_at":"`...)
+	b = response.Started.UTC().AppendFormat(b, startedAtLayout)
+	if model := response.Model(); model != "" {
+		b = json.Append(append(b, `","model":"`...), model)
 	}
-	*to = append(*to, text...)
-	return to
+	_, _ = bw.Write(b)
+	writeTexts(bw, `","text":"`, s.text)
+	if s.reasoning != nil {
+		writeTexts(bw, `","reasoning":"`, s.reasoning)
+	}
+	if s.refusal != nil {
+		writeTexts(bw, `","refusal":"`, s.refusal)
+	}
+	_ = bw.WriteByte('"')
+	s.writeCalls(bw)
+	b = append([]byte(`,"last_event_id":"`), response.ID()...)
+	b = strconv.AppendInt(append(b, ':'), int64(s.last), 10)
+	b = append(b, '"')
+	if s.terminal != nil {
+		b = emit.AppendOutcome(append(b, ','), s.terminal)
+	}
+	_, _ = bw.Write(append(b, "}\n"...))
 }
 
-// tokens is a count as JSON has it: nothing where it is not known.
-func tokens(n int64) *int64 {
-	if n < 0 {
-		return nil
+func (s *survey) writeCalls(bw *bufio.Writer) {
+	if s.calls == nil {
+		return
 	}
-	return &n
+	separator := `,"tool_calls":[`
+	for i := range s.calls {
+		call := &s.calls[i]
+		b := append([]byte(separator), '{')
+		if call.tool.ID != "" {
+			b = append(json.Append(append(b, `"id":"`...), call.tool.ID), `",`...)
+		}
+		b = json.Append(append(b, `"name":"`...), call.tool.Name)
+		_, _ = bw.Write(b)
+		writeTexts(bw, `","arguments":"`, call.arguments)
+		_, _ = bw.WriteString(`"}`)
+		separator = ","
+	}
+	_ = bw.WriteByte(']')
+}
+
+// writeTexts writes escaped texts one after another.
+func writeTexts(bw *bufio.Writer, head string, texts [][]byte) {
+	_, _ = bw.WriteString(head)
+	for _, text := range texts {
+		_, _ = bw.Write(text)
+	}
 }

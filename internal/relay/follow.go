@@ -50,6 +50,21 @@ func (rt *Route) Follow(q *Request, as fanout.Access, id, eventID string) error 
 	return rt.followFrom(q, response, index)
 }
 
+// Snapshot gives a client what a response has come to, as JSON.
+func (rt *Route) Snapshot(q *Request, as fanout.Access, id string) error {
+	response, err := rt.Registry.Find(id, as)
+	if err == nil {
+		err = rt.newConn(q, id, response.Dialect, true, nil).Snapshot(response)
+	}
+	if err != nil && !errors.Is(err, fanout.ErrUnknown) && !errors.Is(err, fanout.ErrExpired) {
+		panic(http.ErrAbortHandler) // the client has left, or takes nothing
+	}
+	if err != nil {
+		return rt.Refuse(q.W, q.Request, emit.DialectText, RefusalOf(err))
+	}
+	return nil
+}
+
 // followFrom gives a client a response from the event index on. Where it has
 // ended and the client has had everything, the answer is 204, which makes an
 // EventSource stop.
