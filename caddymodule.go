@@ -11,6 +11,7 @@
 package llmstream
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -155,7 +156,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !generates(r) {
 		return next.ServeHTTP(w, r)
 	}
-	return h.counted(w, r, func() error { return h.serve(w, r, next) })
+	err := h.counted(w, r, func() error { return h.serve(w, r, next) })
+	if errors.Is(err, relay.ErrBody) {
+		return caddyhttp.Error(http.StatusBadRequest, err) // unless a handler before us has a status for it
+	}
+	return err
 }
 
 // serve answers a request that can start a generation.

@@ -83,7 +83,12 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func ask(t *testing.T, c *rig.Caddy, path string, header http.Header) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.Addr+path, strings.NewReader(`{"stream":true}`))
+	return askFor(t, c, path, `{"stream":true}`, header)
+}
+
+func askFor(t *testing.T, c *rig.Caddy, path, body string, header http.Header) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.Addr+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +123,7 @@ func TestCorpusThroughCaddy(t *testing.T) {
 					if path == "" {
 						path = "/v1/other"
 					}
-					resp := ask(t, c, path, http.Header{"X-Replay": {rec.File}, "X-Cut": {cut}})
+					resp := askFor(t, c, path, bodyFor(rec), http.Header{"X-Replay": {rec.File}, "X-Cut": {cut}})
 					if rec.Format == "other" {
 						checkUntouched(t, rec, resp)
 					} else {
@@ -334,4 +339,12 @@ func TestMain(m *testing.M) {
 	// connections that nobody uses would look like leaks
 	http.DefaultClient.Transport = &http.Transport{DisableKeepAlives: true, MaxConnsPerHost: 0}
 	os.Exit(m.Run())
+}
+
+// bodyFor is a request body that a recording may be the answer to.
+func bodyFor(rec corpus.Recording) string {
+	if !slices.Contains(rec.Want.Flags, "n>1") {
+		return `{"stream":true}`
+	}
+	return `{"stream":true,"n":9,"num_generations":9}`
 }

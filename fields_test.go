@@ -9,13 +9,14 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-// Who follows a response has what its own route sets, not what was set for the
-// one who asked for it: that might be a cookie, or another origin.
+// A client that follows a response has what its own route sets, not what was set
+// for the client that asked: that might be a cookie, a token or another origin.
 func TestFollowersHaveTheirOwnFields(t *testing.T) {
 	ticks := make(chan struct{})
 	backend := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["X-Upstream"] = []string{"a", "b", "c"}
+		w.Header()["X-Request-Id"] = []string{"a", "b", "c"}
 		w.Header().Set("Access-Control-Allow-Credentials", "true") // for the origin of the one who asked
+		w.Header().Set("X-Auth-Token", "secret")
 		w.Header().Set("X-Site", "the upstream's")
 		ticking(2, ticks, nil)(w, r)
 	})
@@ -25,9 +26,9 @@ func TestFollowersHaveTheirOwnFields(t *testing.T) {
 			Access-Control-Allow-Origin {http.request.header.Origin}
 			X-Site "of {http.request.header.X-User}"
 		}
-		header >X-Upstream ^(.*)$ "<$1>"
+		header >X-Request-Id ^(.*)$ "<$1>"
 		header {
-			+X-Upstream {http.request.header.X-User}
+			+X-Request-Id {http.request.header.X-User}
 			defer
 		}
 		llm_stream {
@@ -45,10 +46,10 @@ func TestFollowersHaveTheirOwnFields(t *testing.T) {
 	got["dan"] = post(``, "Last-Event-ID", id+":0", "X-User", "dan", "Origin", "https://dan").do(t, c)
 	for who, resp := range got {
 		h := maps.Clone(resp.Header)
-		equal(t, who, fmt.Sprint(h["Set-Cookie"], h["Access-Control-Allow-Origin"], h["X-Upstream"]),
+		equal(t, who, fmt.Sprint(h["Set-Cookie"], h["Access-Control-Allow-Origin"], h["X-Request-Id"]),
 			fmt.Sprintf("[session=%[1]s] [https://%[1]s] [<a> <b> <c> <%[1]s>]", who))
 		if who != "ann" {
-			equal(t, who, fmt.Sprint(h["X-Site"], h["Access-Control-Allow-Credentials"]), "[of "+who+"] []")
+			equal(t, who, fmt.Sprint(h["X-Site"], h["Access-Control-Allow-Credentials"], h["X-Auth-Token"]), "[of "+who+"] [] []")
 		}
 	}
 }

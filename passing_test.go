@@ -33,7 +33,7 @@ func TestNoHeartbeatInWhatPasses(t *testing.T) {
 	} {
 		for name, answer := range answers {
 			t.Run(way+"/"+name, func(t *testing.T) {
-				c, _ := serve(t, "heartbeat 5ms\n"+options, func(w http.ResponseWriter, r *http.Request) {
+				c, _ := serve(t, "heartbeat 10ms\n"+options, func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					piece := answer(w.Header())
 					for range pieces {

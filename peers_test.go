@@ -50,9 +50,9 @@ func TestOurCancelsAreNoFailuresOfTheUpstream(t *testing.T) {
 func TestPassthroughOutlivesTheDecoder(t *testing.T) {
 	event := "data: {\"no\":\"format\"}\n\n"
 	for name, start := range map[string]string{
-		"an event that is too large":  rig.Chunk("a") + `data: {"choices":[],"image":"` + strings.Repeat("x", 2<<20) + `"}` + "\n\n",
+		"an event that is too large":  rig.Chunk("a" + strings.Repeat("x", 2<<20)),
 		"an event that is broken":     rig.Chunk("a") + "data: {\"choices\":[\n\n",
-		"a format that nobody knows":  event,
+		"a format that nobody knows":  strings.Repeat(event, 20), // more than may lead to one that is known
 		"events after the terminator": rig.Chunk("a") + rig.Stop,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func newBusySite(t *testing.T, wait time.Duration) *busySite {
 		whole3(w, r)
 	})
 	s.Caddy = rig.Start(t, fmt.Sprintf(withMetrics, fmt.Sprintf(
-		"resume /llm {\ngrace 20ms\n}\n%sheartbeat 5ms\nmax_streams 1 {\nqueue 10 %v\n}", quickDrain, wait), s.backend.Addr))
+		"resume /llm {\ngrace 20ms\n}\n%sheartbeat 10ms\nmax_streams 1 {\nqueue 10 %v\n}", quickDrain, wait), s.backend.Addr))
 	go func() {
 		if resp, err := post(`{"stream":true}`).try(t.Context(), s.Caddy); err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
@@ -150,7 +150,7 @@ func TestUpstreamErrorForThoseWhoFollow(t *testing.T) {
 					<-answer
 					tc.answer(w, r)
 				})
-				c := rig.Start(t, fmt.Sprintf(withMetrics, "resume /llm\n"+quickDrain+"heartbeat 5ms\n", backend.Addr))
+				c := rig.Start(t, fmt.Sprintf(withMetrics, "resume /llm\n"+quickDrain+"heartbeat 10ms\n", backend.Addr))
 				before := scrape(t, c)
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()

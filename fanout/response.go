@@ -5,7 +5,7 @@ import (
 	"container/list"
 	"errors"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
@@ -32,7 +32,7 @@ type Response struct {
 	discarded chan struct{}
 	admitted  chan struct{}
 	published chan struct{}
-	ending    atomic.Bool // Ending was called
+	ending    sync.Once // calls Ending and puts the terminal event into the log
 
 	// guarded by registry.mu
 
@@ -107,13 +107,14 @@ func (r *Response) Append(events []event.Event) error {
 // End adds the terminal event, as Stream.End does. From now on the response is
 // kept for its time.
 func (r *Response) End(terminal *event.Event) bool {
-	if r.ending.Swap(true) {
-		return false
-	}
-	if r.Ending != nil {
-		r.Ending(terminal)
-	}
-	if !r.Stream.End(terminal) {
+	first := false
+	r.ending.Do(func() { // whoever comes second finds the event in the log, too
+		if r.Ending != nil {
+			r.Ending(terminal)
+		}
+		first = r.Stream.End(terminal)
+	})
+	if !first {
 		return false
 	}
 	r.compact()

@@ -25,7 +25,7 @@ type asked struct {
 	stream  wish
 	usage   bool   // stream_options.include_usage of OpenAI's API
 	model   string // empty where it is not there, or longer than what is looked at
-	choices int    // n, or Gemini's candidateCount; 0 where it is not said
+	choices int    // n, Gemini's candidateCount, Cohere's num_generations; 0 where it is not said
 }
 
 // wantsStream reports whether a request asks for a stream, given what its body
@@ -84,7 +84,7 @@ func newBodyScan(coding string) *bodyScan {
 // isWanted reports whether a member of the body says something.
 func isWanted(key string, depth int) bool {
 	switch key {
-	case "stream", "model", "n":
+	case "stream", "model", "n", "num_generations":
 		return depth == 1
 	case "include_usage", "candidateCount", "candidate_count":
 		return depth == 2
@@ -95,8 +95,10 @@ func isWanted(key string, depth int) bool {
 // found takes the value of a member.
 func (s *bodyScan) found(key string, _ int, value string, isString bool) {
 	switch {
-	case key == "model" && isString:
-		s.said.model = value
+	case key == "model":
+		if isString {
+			s.said.model = value
+		}
 	case isString: // "stream":"true" says nothing
 	case key == "include_usage":
 		s.said.usage = value == "true"
@@ -104,7 +106,7 @@ func (s *bodyScan) found(key string, _ int, value string, isString bool) {
 		s.said.stream = asksForStream
 	case key == "stream" && value == "false":
 		s.said.stream = asksForWhole
-	case key == "n", key == "candidateCount", key == "candidate_count":
+	default: // one of the names for the number of choices
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			s.said.choices = n
 		}

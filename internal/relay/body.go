@@ -72,8 +72,7 @@ func (b *body) Ended() bool { return b.ended.Load() }
 const maxRead = 32 << 10
 
 // hold reads the body to its end, or as far as limit bytes, and holds what has
-// come. The error is that of the client: ingest.ErrClientGone, or one that it is
-// told.
+// come. The error is one that the client is told, or ErrBody.
 func (b *body) hold(limit int64) error {
 	for b.err == nil && int64(len(b.held)) < limit {
 		if err := b.memory.Reserve(maxRead); err != nil {
@@ -91,9 +90,12 @@ func (b *body) hold(limit int64) error {
 	case errors.Is(b.err, errBodyTimeout):
 		return &deliver.RefusalError{Answer: event.TerminalRequestTimeout.Err}
 	default:
-		return ingest.ErrClientGone
+		return fmt.Errorf("%w: %w", ErrBody, b.err)
 	}
 }
+
+// ErrBody is the error of a request body that cannot be read; it wraps the reason.
+var ErrBody = errors.New("reading the request body")
 
 // errTooManyBodies turns a request away because of max_memory.
 var errTooManyBodies = &deliver.RefusalError{
@@ -219,8 +221,7 @@ func (b *body) drop() {
 }
 
 // ReadBody reads the body of a request whole, at most limit bytes, for Resumable
-// or DropBody. The error is one that the client is told, or
-// ingest.ErrClientGone.
+// or DropBody. The error is one that the client is told, or ErrBody.
 func (rt *Route) ReadBody(q *Request, limit int64) ([]byte, error) {
 	tooLarge := &deliver.RefusalError{Answer: &event.Error{
 		Code: event.CodeRequestTooLarge, Status: http.StatusRequestEntityTooLarge,
