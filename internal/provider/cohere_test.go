@@ -89,7 +89,7 @@ func TestCohereFailsInItsLastEvent(t *testing.T) {
 		"":                                  event.CodeUpstreamTruncated,
 		"event: content-delta\ndata: {\n\n": event.CodeInvalidUpstream,
 		cohereBody(`content-delta ,"delta":{"message":{"content":{"text":[1]}}}`): event.CodeInvalidUpstream,
-		cohereBody(`debug ,"error":{"message":"no luck"}`):                       event.CodeUpstreamError,
+		cohereBody(`debug ,"error":{"message":"no luck"}`):                        event.CodeUpstreamError,
 	} {
 		if a := answerOf(readString(t, coherePath, text+body)); a.err == nil || a.err.Code != want {
 			t.Errorf("%s: %+v", body, a)

@@ -35,11 +35,11 @@ func TestCompletionsThatFail(t *testing.T) {
 	for rest, want := range map[string]event.Code{
 		"":        event.CodeUpstreamTruncated,
 		chatError: event.CodeUpstreamError,
-		`data: {"choices":[{"text":{"a":1}}]}` + "\n\n":                  event.CodeInvalidUpstream,
-		`data: {"choices":[{"text":""},{"text":"","index":100000}]}` + "\n\n":   event.CodeInvalidUpstream,
-		`data: {"choices":[{"text":"b"` + "\n\n":                    event.CodeInvalidUpstream,
-		`data: {"choices":[{"text":"b","finish_reason":"`:           event.CodeUpstreamTruncated,
-		`data: {"choices":{"text":"b","finish_reason":"x"}}` + "\n": event.CodeUpstreamTruncated,
+		`data: {"choices":[{"text":{"a":1}}]}` + "\n\n":                       event.CodeInvalidUpstream,
+		`data: {"choices":[{"text":""},{"text":"","index":100000}]}` + "\n\n": event.CodeInvalidUpstream,
+		`data: {"choices":[{"text":"b"` + "\n\n":                              event.CodeInvalidUpstream,
+		`data: {"choices":[{"text":"b","finish_reason":"`:                     event.CodeUpstreamTruncated,
+		`data: {"choices":{"text":"b","finish_reason":"x"}}` + "\n":           event.CodeUpstreamTruncated,
 	} {
 		if a := answerOf(readString(t, completionsPath, chunk+rest)); a.text != "a" || a.err == nil || a.err.Code != want {
 			t.Errorf("%q: %+v", rest, a)
