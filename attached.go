@@ -12,6 +12,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -181,7 +182,7 @@ func (h *Handler) upstreamRequest(ctx context.Context, r *http.Request, c *clien
 		c.upload = &upload{ReadCloser: r.Body}
 		r.Body = c.upload
 	}
-	early := wantsStream(r, unsaid) && !hasSuffix(originalPath(r), streamsUnlessTold)
+	early := wantsStream(r, unsaid) && !provider.StreamsUnlessTold(originalPath(r))
 	if early {
 		asks()
 	}

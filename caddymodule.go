@@ -23,6 +23,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -353,7 +354,7 @@ func (h *Handler) dialect(r *http.Request) (string, *event.Error) {
 	switch {
 	case name == "":
 		name = emit.DialectText
-	case name == emit.DialectOpenAI && isOtherOpenAI(originalPath(r)):
+	case name == emit.DialectOpenAI && provider.IsOtherOpenAI(originalPath(r)):
 		name = emit.DialectPassthrough
 	}
 	return name, nil

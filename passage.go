@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,10 +26,6 @@ func unbuffered(h http.Header) {
 	h.Set("Incremental", "?1")
 }
 
-// geminiStream ends the path of Gemini's streams. They get no heartbeat: Google's
-// SDK for JavaScript drops the event that follows a comment.
-const geminiStream = ":streamGenerateContent"
-
 // passOn sends the header as it is and gives the next handler the one that
 // takes its trailers.
 func (p *producer) passOn(to phase, status int, header http.Header) {
@@ -39,7 +34,7 @@ func (p *producer) passOn(to phase, status int, header http.Header) {
 		p.watch.TotalOnly()
 	} else {
 		p.watch.Begin()
-		if !strings.HasSuffix(p.path, geminiStream) {
+		if !provider.TakesNoComments(p.path) {
 			p.watch.EnableHeartbeat()
 		}
 	}

@@ -112,7 +112,7 @@ func (p *producer) WriteHeader(status int) {
 		p.out.inform(status, p.header)
 	case causeTerminal(p.ctx) != nil:
 		p.phase = stopped
-	case !provider.IsCandidate(p.header.Get("Content-Type"), p.path, status) || !p.readable():
+	case !provider.IsCandidate(p.header.Get("Content-Type"), p.path, status, false) || !p.readable():
 		p.passOn(passing, status, p.header)
 	case p.dialect == emit.DialectPassthrough:
 		p.newReader()

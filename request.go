@@ -55,13 +55,6 @@ func isOwnEventID(r *http.Request) bool {
 	return err == nil
 }
 
-// isOtherOpenAI reports whether a path is one of OpenAI's endpoints whose SDK
-// calls expect another format than chat completions have.
-func isOtherOpenAI(path string) bool {
-	return strings.HasSuffix(path, "/responses") ||
-		strings.HasSuffix(path, "/completions") && !strings.HasSuffix(path, "/chat/completions")
-}
-
 // originalPath returns the path as the client sent it. A backend's API is named
 // by it even where an outer handle_path or rewrite has changed the rest.
 func originalPath(r *http.Request) string {

@@ -3,20 +3,13 @@ package llmstream
 import (
 	"io"
 	"net/http"
-	"strings"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 
 // maxScan is how much of a request body is looked at for "stream":true, in
 // bytes.
 const maxScan = 1 << 20
-
-// alwaysStreams are the ends of paths whose answer is a stream whatever the
-// body says; streamsUnlessTold those whose answer is one unless the body says
-// "stream":false.
-var (
-	alwaysStreams     = []string{":streamGenerateContent", "/converse-stream", "/invoke-with-response-stream", "/generate_stream"}
-	streamsUnlessTold = []string{"/api/chat", "/api/generate"}
-)
 
 // wish is what a request says of the form of its answer.
 type wish uint8
@@ -32,22 +25,13 @@ const (
 func wantsStream(r *http.Request, body wish) bool {
 	path := originalPath(r)
 	switch {
-	case acceptsEventStream(r) || hasSuffix(path, alwaysStreams):
+	case acceptsEventStream(r) || provider.AlwaysStreams(path):
 		return true
-	case hasSuffix(path, streamsUnlessTold):
+	case provider.StreamsUnlessTold(path):
 		return body != asksForWhole
 	default:
 		return body == asksForStream
 	}
-}
-
-func hasSuffix(path string, suffixes []string) bool {
-	for _, suffix := range suffixes {
-		if strings.HasSuffix(path, suffix) {
-			return true
-		}
-	}
-	return false
 }
 
 // asked is what a request body says.

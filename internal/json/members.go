@@ -45,10 +45,11 @@ func (m *Members) Write(p []byte) {
 
 // next takes a byte that is not plain content of a string.
 func (m *Members) next(c byte) {
+	depth := m.scan.Depth()
 	class := m.scan.Next(c)
 	if m.inScalar && class != Scalar {
 		m.inScalar = false
-		m.value(false)
+		m.value(depth, false)
 	}
 	switch class {
 	case Space:
@@ -58,7 +59,7 @@ func (m *Members) next(c byte) {
 		m.spoiled = true
 	case End:
 		if !m.isKey {
-			m.value(true)
+			m.value(depth, true)
 		}
 	case Opening:
 		m.keyDepth = 0
@@ -101,9 +102,9 @@ func (m *Members) content(b []byte) {
 	}
 }
 
-// value tells of the value that has ended, where it is wanted.
-func (m *Members) value(isString bool) {
-	if m.keyDepth == m.scan.Depth() && m.keyDepth > 0 && !m.spoiled {
+// value tells of the value that has ended at a depth, where it is wanted.
+func (m *Members) value(depth int, isString bool) {
+	if m.keyDepth == depth && m.keyDepth > 0 && !m.spoiled {
 		m.Found(m.key, m.keyDepth, string(m.word), isString)
 	}
 	m.keyDepth = 0
