@@ -24,6 +24,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/relay"
 )
 
@@ -219,7 +220,7 @@ func (h *Handler) dialect(r *http.Request) (string, error) {
 	switch {
 	case name == "":
 		name = emit.DialectText
-	case name == emit.DialectOpenAI && isOtherOpenAI(originalPath(r)):
+	case name == emit.DialectOpenAI && provider.IsOtherOpenAI(originalPath(r)):
 		name = emit.DialectPassthrough
 	}
 	return name, nil

@@ -50,14 +50,14 @@ func TestOurCancelsAreNoFailuresOfTheUpstream(t *testing.T) {
 func TestPassthroughOutlivesTheDecoder(t *testing.T) {
 	event := "data: {\"no\":\"format\"}\n\n"
 	for name, start := range map[string]string{
-		"an event that is too large":  rig.Chunk("a" + strings.Repeat("x", 2<<20)),
+		"an event that is too large":  rig.Chunk("a") + rig.Chunk(strings.Repeat("x", 2<<20)),
 		"an event that is broken":     rig.Chunk("a") + "data: {\"choices\":[\n\n",
 		"a format that nobody knows":  strings.Repeat(event, 20), // more than may lead to one that is known
 		"events after the terminator": rig.Chunk("a") + rig.Stop,
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 12
-			c, _ := serve(t, "emit passthrough\nmax_event 1MiB\nheartbeat 20ms\ntimeouts {\nfirst_token 150ms\nbetween_tokens 150ms\n}", func(w http.ResponseWriter, r *http.Request) {
+			c, _ := serve(t, "emit passthrough\nmax_event 1MiB\nheartbeat 20ms\ntimeouts {\nfirst_token 300ms\nbetween_tokens 300ms\n}", func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				rig.EventStream(w)
 				rig.Say(w, start)
@@ -67,6 +67,7 @@ func TestPassthroughOutlivesTheDecoder(t *testing.T) {
 				}
 			})
 			got, err := body(t, post(`{"stream":true}`).do(t, c))
+			got = strings.ReplaceAll(got, ": ping\n", "") // as long as the format may still become known
 			if err != nil || got != start+strings.Repeat(event, n) {
 				t.Errorf("%d bytes of %d, then %v", len(got), len(start)+n*len(event), err)
 			}

@@ -75,13 +75,6 @@ func isOwnEventID(id string) bool {
 // maxIndexDigits is the length of the largest index.
 const maxIndexDigits = 10
 
-// isOtherOpenAI reports whether a path is one of OpenAI's endpoints whose SDK
-// calls expect another format than chat completions have.
-func isOtherOpenAI(path string) bool {
-	return strings.HasSuffix(path, "/responses") ||
-		strings.HasSuffix(path, "/completions") && !strings.HasSuffix(path, "/chat/completions")
-}
-
 // originalPath returns the path as the client sent it. A backend's API is named
 // by it even where an outer handle_path or rewrite has changed the rest.
 func originalPath(r *http.Request) string {

@@ -3,11 +3,11 @@ package ingest
 import (
 	"maps"
 	"net/http"
-	"strings"
 
 	"go.uber.org/zap"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 
 // This file has the part of a Producer that deals with responses which pass as
@@ -21,10 +21,6 @@ func unbuffered(h http.Header) {
 	h.Set("Incremental", "?1")
 }
 
-// geminiStream ends the path of Gemini's streams. They get no heartbeat: Google's
-// SDK for JavaScript drops the event that follows a comment.
-const geminiStream = ":streamGenerateContent"
-
 // pass sends the head as it is and gives the next handler the header that takes
 // its trailers.
 func (p *Producer) pass(to phase, status int, header http.Header) {
@@ -33,7 +29,7 @@ func (p *Producer) pass(to phase, status int, header http.Header) {
 		p.Watch.TotalOnly()
 	} else {
 		p.Watch.Begin()
-		if !strings.HasSuffix(p.Path, geminiStream) {
+		if !provider.TakesNoComments(p.Path) {
 			p.Watch.EnableHeartbeat()
 		}
 	}

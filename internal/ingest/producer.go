@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -70,6 +71,8 @@ type Config struct {
 type Producer struct {
 	Config
 
+	asked atomic.Bool // the request asks for a stream
+
 	header       http.Header // what the next handler sees and sets
 	phase        phase
 	status       int               // of the upstream's response
@@ -111,6 +114,7 @@ func New(c Config) *Producer {
 // AwaitStream tells that the request asks for a stream: the model has to answer
 // in time, and the client may be sent heartbeats.
 func (p *Producer) AwaitStream() {
+	p.asked.Store(true)
 	p.Watch.Begin()
 	if p.Dialect != emit.DialectPassthrough {
 		p.Watch.EnableHeartbeat()
@@ -128,7 +132,7 @@ func (p *Producer) WriteHeader(status int) {
 		p.Out.Inform(status, p.header)
 	case terminalOf(p.Ctx) != nil:
 		p.phase = withdrawn
-	case !provider.IsCandidate(p.header.Get("Content-Type"), p.Path, status) || !p.decompress():
+	case !provider.IsCandidate(p.header.Get("Content-Type"), p.Path, status, p.asked.Load()) || !p.decompress():
 		p.pass(passing, status, p.header)
 	case p.Dialect == emit.DialectPassthrough:
 		p.newReader()
@@ -136,7 +140,8 @@ func (p *Producer) WriteHeader(status int) {
 		p.pass(mirroring, status, p.header)
 	default:
 		p.newReader()
-		p.AwaitStream()
+		p.Watch.Begin()
+		p.Watch.EnableHeartbeat()
 		p.phase, p.status, p.upstream = decoding, status, p.header
 		p.header = make(http.Header) // for trailers, which a re-emitted stream does not have
 		p.Out.Expect(status, p.upstream)

@@ -74,7 +74,7 @@ func (r *Reader) detectLine(line []byte) {
 // format: gateways put events of their own there.
 const (
 	maxLeading       = 64 << 10 // bytes
-	maxLeadingEvents = 16
+	maxLeadingEvents = 8
 )
 
 // otherAPIs begin the names of the events of streaming APIs that are none of
@@ -180,6 +180,8 @@ func (r *Reader) judge(ev sse.Event, atEnd bool) {
 	case ev.Bare:
 	case r.hold == nil:
 		r.fail(tooLarge())
+	case ev.Reduced && r.llm:
+		r.settle(tooLarge())
 	case atEnd && !p.object.Exists():
 		// An event that was cut off tells nothing.
 	case p.object.Get("choices").IsArray() && r.framing == framingSSE && saysNothing(p.object):

@@ -5,76 +5,101 @@ import (
 	"strings"
 )
 
-// llmPaths has the request paths of the streaming APIs and the format that
-// each answers in. The first entry that a path ends with counts. Clients
-// reach the same API under many prefixes, of gateways and of providers.
-var llmPaths = []struct{ suffix, format string }{
-	{"/chat/completions", "openai-chat"},
-	{"/v1/completions", "openai-completions"},
-	{"/completions", "openai-completions"}, // llama.cpp answers in its own format
-	{"/completion", "llamacpp-completion"},
-	{"/infill", "llamacpp-completion"},
-	{"/responses", "openai-responses"},
-	{"/v1/messages", "anthropic-messages"},
-	{":streamRawPredict", "anthropic-messages"},
-	{"/v1/complete", "anthropic-messages"},
-	{":streamGenerateContent", "gemini"},
-	{"/interactions", "gemini-interactions"},
-	{"/api/chat", "ollama-chat"},
-	{"/api/generate", "ollama-generate"},
-	{"/v2/chat", "cohere-v2"},
-	{"/v1/chat", "cohere-v1"}, // Writer answers in openai-chat
-	{"/converse-stream", "bedrock-converse"},
-	{"/invoke-with-response-stream", "bedrock-invoke"},
-	{"/generate_stream", "tgi"},
-	{"/text/generation_stream", "watsonx"},
-	{"/generation/text_stream", "watsonx"},
-	{"/text/chat_stream", "openai-chat"}, // watsonx, too
+// llmPath is what is known of a streaming API by the end of its request paths.
+type llmPath struct {
+	suffix string
+	format string // in which it answers
+	streams
+	noComments  bool // its SDKs lose the event that follows a comment
+	otherOpenAI bool // an endpoint of OpenAI's with a format of its own
+}
+
+// streams is when an API answers with a stream.
+type streams uint8
+
+const (
+	whenAsked  streams = iota // where the body says "stream":true
+	unlessTold                // unless the body says "stream":false
+	always
+)
+
+// llmPaths is the one place that knows request paths. The first entry that a
+// path ends with counts. Clients reach the same API under many prefixes, of
+// gateways and of providers.
+var llmPaths = []llmPath{
+	{suffix: "/chat/completions", format: "openai-chat"},
+	{suffix: "/v1/completions", format: "openai-completions", otherOpenAI: true},
+	{suffix: "/completions", format: "openai-completions", otherOpenAI: true}, // llama.cpp answers in its own format
+	{suffix: "/completion", format: "llamacpp-completion"},
+	{suffix: "/infill", format: "llamacpp-completion"},
+	{suffix: "/responses", format: "openai-responses", otherOpenAI: true},
+	{suffix: "/v1/messages", format: "anthropic-messages"},
+	{suffix: ":streamRawPredict", format: "anthropic-messages", streams: always},
+	{suffix: "/v1/complete", format: "anthropic-messages"},
+	{suffix: ":streamGenerateContent", format: "gemini", streams: always, noComments: true},
+	{suffix: "/interactions", format: "gemini-interactions"},
+	{suffix: "/api/chat", format: "ollama-chat", streams: unlessTold},
+	{suffix: "/api/generate", format: "ollama-generate", streams: unlessTold},
+	{suffix: "/v2/chat", format: "cohere-v2"},
+	{suffix: "/v1/chat", format: "cohere-v1"}, // Writer answers in openai-chat
+	{suffix: "/converse-stream", format: "bedrock-converse", streams: always},
+	{suffix: "/invoke-with-response-stream", format: "bedrock-invoke", streams: always},
+	{suffix: "/generate_stream", format: "tgi", streams: always},
+	{suffix: "/text/generation_stream", format: "watsonx", streams: always},
+	{suffix: "/generation/text_stream", format: "watsonx", streams: always},
+	{suffix: "/text/chat_stream", format: "openai-chat", streams: always}, // watsonx, too
+}
+
+// lookup returns what is known of a request path; nothing where it is no LLM
+// API that we know.
+func lookup(path string) llmPath {
+	path = strings.TrimSuffix(path, "/")
+	for _, p := range llmPaths {
+		if strings.HasSuffix(path, p.suffix) {
+			return p
+		}
+	}
+	switch {
+	case strings.Contains(path, "/responses/resp_"): // a stored response, read again
+		return llmPath{format: "openai-responses"}
+	case strings.Contains(path, "/threads/") &&
+		(strings.HasSuffix(path, "/runs") || strings.HasSuffix(path, "/submit_tool_outputs")):
+		return llmPath{format: "openai-assistants"}
+	}
+	return llmPath{}
 }
 
 // formatOfPath returns the name of the format that the API with this request
 // path answers in, empty where it is no LLM API that we know. It is a hint:
 // what a backend sends outranks it.
-func formatOfPath(path string) string {
-	path = strings.TrimSuffix(path, "/")
-	for _, p := range llmPaths {
-		if strings.HasSuffix(path, p.suffix) {
-			return p.format
-		}
-	}
-	switch {
-	case strings.Contains(path, "/responses/resp_"): // a stored response, read again
-		return "openai-responses"
-	case strings.Contains(path, "/threads/") &&
-		(strings.HasSuffix(path, "/runs") || strings.HasSuffix(path, "/submit_tool_outputs")):
-		return "openai-assistants"
-	}
-	return ""
-}
+func formatOfPath(path string) string { return lookup(path).format }
+
+// AlwaysStreams reports whether the API with a request path answers with a
+// stream whatever the request says.
+func AlwaysStreams(path string) bool { return lookup(path).streams == always }
+
+// StreamsUnlessTold reports whether the API with a request path answers with a
+// stream unless the request says "stream":false.
+func StreamsUnlessTold(path string) bool { return lookup(path).streams == unlessTold }
+
+// TakesNoComments reports whether the clients of the API with a request path
+// lose the event that follows a comment, so that its streams get no heartbeat
+// where they pass through.
+func TakesNoComments(path string) bool { return lookup(path).noComments }
+
+// IsOtherOpenAI reports whether a request path is that of an endpoint of
+// OpenAI's whose stream is no chat completion, so that its clients cannot read
+// one either.
+func IsOtherOpenAI(path string) bool { return lookup(path).otherOpenAI }
 
 // NamesLLM reports whether a request path is that of a streaming LLM API.
 func NamesLLM(path string) bool { return formatOfPath(path) != "" }
 
-// AlwaysStreams reports whether the API with this request path answers with a
-// stream whatever the request says.
-func AlwaysStreams(path string) bool {
-	for _, suffix := range []string{":streamGenerateContent", "/converse-stream", "/invoke-with-response-stream", "/generate_stream"} {
-		if strings.HasSuffix(path, suffix) {
-			return true
-		}
-	}
-	return false
-}
-
-// StreamsUnlessTold reports whether the API with this request path answers with
-// a stream unless the request says "stream":false.
-func StreamsUnlessTold(path string) bool {
-	return strings.HasSuffix(path, "/api/chat") || strings.HasSuffix(path, "/api/generate")
-}
-
 // IsCandidate reports whether a response may be a token stream at all, so that
 // a Reader must look at it. contentType is the response's, path the request's.
-func IsCandidate(contentType, path string, status int) bool {
+// asked is whether the request asked for a stream: then, on the path of an LLM
+// API, relays sell one as JSON.
+func IsCandidate(contentType, path string, status int, asked bool) bool {
 	if status < 200 || status > 299 || status == http.StatusNoContent || status == http.StatusResetContent {
 		return false
 	}
@@ -85,7 +110,7 @@ func IsCandidate(contentType, path string, status int) bool {
 		"application/stream+json", "application/vnd.amazon.eventstream":
 		return true
 	case "application/json":
-		return formatOfPath(path) == "gemini"
+		return formatOfPath(path) == "gemini" || asked && NamesLLM(path)
 	case "", "text/plain", "application/octet-stream":
 		return NamesLLM(path) // some relays drop or rewrite the content type
 	}

@@ -80,8 +80,40 @@ func TestIsCandidate(t *testing.T) {
 		{"text/plain", "/robots.txt", 200, false},
 		{"text/html", chatPath, 200, false},
 	} {
-		if got := provider.IsCandidate(tt.contentType, tt.path, tt.status); got != tt.want {
+		if got := provider.IsCandidate(tt.contentType, tt.path, tt.status, false); got != tt.want {
 			t.Errorf("%q, %q, %d: %v", tt.contentType, tt.path, tt.status, got)
+		}
+	}
+}
+
+func TestWhatRequestPathsTell(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]struct{ always, unlessTold, noComments, other bool }{
+		"/v1/chat/completions":                        {},
+		"/v1/completions":                             {other: true},
+		"/openai/v1/responses/":                       {other: true},
+		"/v1/messages":                                {},
+		"/v1beta/models/g:streamGenerateContent":      {always: true, noComments: true},
+		"/api/chat":                                   {unlessTold: true},
+		"/api/generate":                               {unlessTold: true},
+		"/model/m/converse-stream":                    {always: true},
+		"/generate_stream":                            {always: true},
+		"/ml/v1/text/generation_stream":               {always: true},
+		"/ml/v1/deployments/d/text/chat_stream":       {always: true},
+		"/ml/v1/deployments/d/generation/text_stream": {always: true},
+		"/events": {},
+	} {
+		got := struct{ always, unlessTold, noComments, other bool }{
+			provider.AlwaysStreams(path), provider.StreamsUnlessTold(path), provider.TakesNoComments(path), provider.IsOtherOpenAI(path),
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", path, got, want)
+		}
+	}
+	// Relays sell streams as JSON where one was asked for.
+	for path, want := range map[string]bool{"/v1/chat/completions": true, "/v1/images": false} {
+		if got := provider.IsCandidate("application/json", path, 200, true); got != want {
+			t.Errorf("JSON at %s: %v", path, got)
 		}
 	}
 }
