@@ -138,6 +138,9 @@ func (f *Follower) introduceLocked() {
 	if ms, ok := f.encoder.(emit.ModelSetter); ok && f.Model != nil {
 		ms.SetModel(f.Model())
 	}
+	if us, ok := f.encoder.(emit.UsageSetter); ok && f.Usage != nil {
+		us.SetUsage(f.Usage())
+	}
 }
 
 // failsLocked reports whether an event ends the response in a way that is told by

@@ -206,7 +206,7 @@ func (p *Producer) take(b []byte) (int, error) {
 	case passing:
 		return p.body.Write(b)
 	case refused:
-		p.refusal = append(p.refusal, b[:min(len(b), maxRefusal-len(p.refusal))]...)
+		p.refuse(b)
 	case waiting, withdrawn, finished: // what a backend says after its last event
 	}
 	return len(b), nil

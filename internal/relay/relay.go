@@ -100,14 +100,30 @@ func (rt *Route) emitsText(kind event.Kind) bool {
 	}
 }
 
-// newConn returns the way to the client of a request, for a response.
-func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, model func() string) *deliver.Conn {
+// newConn returns the way to the client of a request, for a response. known
+// returns its record, nil while there is none; known is nil where no response is
+// followed.
+func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known func() *observe.Record) *deliver.Conn {
 	c := deliver.Config{
-		ResponseID: id, Dialect: dialect, Resumable: resumable, Model: model,
+		ResponseID: id, Dialect: dialect, Resumable: resumable,
 		Metrics: rt.Metrics, WriteTimeout: rt.WriteTimeout, Idle: q.Idle, Retry: rt.Drain.Retry,
 	}
 	if q.body != nil {
 		c.Upload = q.body
+	}
+	if known != nil {
+		c.Model = func() string {
+			if record := known(); record != nil {
+				return record.Model()
+			}
+			return ""
+		}
+		c.Usage = func() *event.TokenUsage {
+			if record := known(); record != nil {
+				return record.Usage()
+			}
+			return nil
+		}
 	}
 	return deliver.NewConn(q.W, q.Request, c)
 }

@@ -19,23 +19,7 @@ import (
 // name, and what they wait for. One that does not fail any more must be taken
 // out.
 var notYet = map[string]string{
-	"chat-labelled-json":                 engine, // whether the first bytes are looked at
-	"chat-labelled-json/openai":          "",     // where the backend's own bytes look the same
-	"chat-labelled-json-utf8":            engine,
-	"chat-labelled-json-after-heartbeat": engine,
-	"chat-labelled-json-then-silence":    engine,
-	"responses-labelled-json":            engine,
-	"follow-3000-deltas":                 engine, // frames of 32 KiB
-	"image-stream-after-heartbeat":       engine, // raw bytes under a committed header
-	"unknown-stream-after-heartbeat":     engine,
-	"json-completion-after-heartbeat":    engine,
-	"index-counts-tokens":                engine, // n of the request for provider.Options.Choices
-	"index-counts-tokens-beyond-1024":    engine,
-	"request-body-gzip":                  engine, // the wish to stream in a compressed body
-	"request-body-gzip-responses":        engine,
-
-	"messages-cached-tokens/anthropic":          engine, // emit.UsageSetter
-	"messages-input-in-message-start/anthropic": engine,
+	"follow-3000-deltas": engine, // frames of 32 KiB
 }
 
 // engine is the reason of the cases that wait for the engine's move.
