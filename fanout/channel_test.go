@@ -50,7 +50,7 @@ func (l *listener) read(limit int) bool {
 			limit--
 			continue
 		}
-		for index, ev, ok := item.Events.Next(l.merge); ok; index, ev, ok = item.Events.Next(l.merge) {
+		for index, ev, ok := item.Events.Next(bound(l.merge)); ok; index, ev, ok = item.Events.Next(bound(l.merge)) {
 			if limit == 0 {
 				return true
 			}

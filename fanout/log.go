@@ -67,6 +67,7 @@ func (h *history) since(b *Batch, n int) {
 	}
 	b.at = h.table.seek(n - h.base)
 	b.text, b.lens, b.runs = h.text, h.table.lens, h.runs[i:]
+	b.marks, b.base = h.table.marks, h.base
 }
 
 // used is the memory that the events take, in bytes.
@@ -122,7 +123,7 @@ func (h *history) forget(n int) {
 	h.since(&rest, n)
 	*h = history{base: n, text: make([]byte, 0, 2*rest.Bytes())}
 	h.table.lens = make([]byte, 0, 2*rest.Len())
-	for _, ev, ok := rest.Next(false); ok; _, ev, ok = rest.Next(false) {
+	for _, ev, ok := rest.Next(0); ok; _, ev, ok = rest.Next(0) {
 		h.append(&ev)
 	}
 }

@@ -68,7 +68,7 @@ func TestAReaderOfAnEvictedResponseKnowsThatItMissedSomething(t *testing.T) {
 		c := follow(t, r, 0)
 		add(t, r, "a", "b", "c")
 		batch := c.Read()
-		batch.Next(false)
+		batch.Next(0)
 		r.End(done)
 		sized(t, reg, 20<<10)
 		wantFind(t, reg, r, fanout.ErrExpired)
@@ -77,7 +77,7 @@ func TestAReaderOfAnEvictedResponseKnowsThatItMissedSomething(t *testing.T) {
 		}
 		c.Advance(1)
 		late := c.Read()
-		index, ev, ok := late.Next(false)
+		index, ev, ok := late.Next(0)
 		if late.Skipped != 2 || !ok || index != 4 || ev.Result != done.Result {
 			t.Fatalf("%d skipped, then %d %+v", late.Skipped, index, ev)
 		}
