@@ -19,8 +19,9 @@ type Batch struct {
 	// has not had and never will: they are no longer kept.
 	Skipped int
 
-	// Behind is how many events the reader lags. The newest Append does not
-	// count, since nobody can have had it. BehindBytes is the text that is
+	// Behind is how many events the reader lags: in the log, or in a channel
+	// where it is the channel that is read. The newest Append does not count,
+	// since no reader can have had it. BehindBytes is the text that is
 	// still kept of them.
 	Behind      int
 	BehindBytes int
@@ -81,15 +82,17 @@ func (b *Batch) Next(merge int) (index int, ev event.Event, ok bool) {
 // step moves over the next event and, with merge, over those after it in its
 // run that fit as well.
 func (b *Batch) step(merge int) {
+	if merge <= 0 {
+		b.last, b.at = b.last+1, next(b.lens, b.at)
+		return
+	}
 	start := b.at.text
-	if last, end := b.rest(); merge > 0 && end.text-start <= merge {
+	if last, end := b.rest(); end.text-start <= merge {
 		b.last, b.at = last, end
 		return
 	}
 	b.last, b.at = b.last+1, next(b.lens, b.at)
-	if merge > 0 {
-		b.stepTo(max(b.at.text, start+merge))
-	}
+	b.stepTo(max(b.at.text, start+merge))
 }
 
 // stepTo moves over the events of the current run whose texts end at an offset

@@ -1,14 +1,13 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // BenchmarkOneClient is what one delta of 5 bytes costs where the only client

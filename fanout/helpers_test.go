@@ -1,12 +1,11 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"math"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // The terminal events of the tests.

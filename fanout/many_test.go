@@ -1,8 +1,6 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"fmt"
 	"runtime"
 	"strings"
@@ -10,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // follower is a reader that checks what it reads against the whole text, whose

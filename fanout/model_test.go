@@ -1,13 +1,12 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // model is a log as simple as can be: a list of events.

@@ -1,14 +1,13 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 func TestTheTerminalEventHasTheNextIndex(t *testing.T) {

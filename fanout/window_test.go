@@ -1,8 +1,6 @@
 package fanout_test
 
 import (
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 func TestAWindowKeepsTheLastEvents(t *testing.T) {
