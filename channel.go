@@ -61,10 +61,16 @@ const dialectChannel = "channel"
 
 // catchUp writes what the client has not had yet.
 func (f *channelFollower) catchUp() error {
-	items := f.sub.Read()
-	if len(items) == 0 {
-		return f.sub.Err()
+	for items := f.sub.Read(); len(items) > 0; items = f.sub.Read() {
+		if err := f.tell(items); err != nil {
+			return err
+		}
 	}
+	return f.sub.Err()
+}
+
+// tell writes some items.
+func (f *channelFollower) tell(items []fanout.Item) error {
 	var forgotten error
 	err := f.write(func(bw *bufio.Writer) bool {
 		for i := range items {
@@ -91,7 +97,10 @@ func (f *channelFollower) encode(bw *bufio.Writer, item *fanout.Item) error {
 	case item.Events.Skipped > 0:
 		return fanout.ErrForgotten // never a silent gap
 	default:
-		merge := f.pace.lags(&item.Events)
+		merge := 0
+		if f.pace.lags(&item.Events) {
+			merge = maxMerge
+		}
 		for index, ev, ok := item.Events.Next(merge); ok; index, ev, ok = item.Events.Next(merge) {
 			f.encoder.Encode(bw, f.had(item, index), id, &ev)
 		}
@@ -112,11 +121,8 @@ func (f *channelFollower) sendAway() error {
 	return nil
 }
 
-// had moves the client on and returns the id of the place where it is then,
-// empty where there is none to come back to.
+// had moves the client on and returns the id of the place where it is then.
 func (f *channelFollower) had(item *fanout.Item, index int) string {
-	if !f.sub.Had(item, index) {
-		return ""
-	}
+	f.sub.Had(item, index)
 	return f.sub.Position()
 }

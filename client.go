@@ -189,11 +189,19 @@ func (c *client) disarmWrite() {
 	}
 }
 
+// maxMerge is how much text a merged frame holds: readers of lines give up at
+// 64 KiB.
+const maxMerge = 32 << 10
+
 // encode encodes the batch and reports whether there is something to send. The
 // caller holds mu.
 func (c *client) encode(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool {
+	bound := 0
+	if merge {
+		bound = maxMerge
+	}
 	for {
-		index, ev, ok := batch.Next(merge)
+		index, ev, ok := batch.Next(bound)
 		if !ok {
 			return true
 		}

@@ -38,6 +38,11 @@ func refusal(err error) *event.Error {
 			Code: codeBadCursor, Status: http.StatusBadRequest,
 			Message: "the event id is not one that was sent",
 		}
+	case errors.Is(err, fanout.ErrFull):
+		return &event.Error{
+			Code: codeTooManyClients, Status: http.StatusServiceUnavailable,
+			Message: "too much is held at this moment",
+		}
 	case errors.Is(err, fanout.ErrMismatch):
 		return &event.Error{
 			Code: codeIdempotencyMismatch, Status: http.StatusUnprocessableEntity,

@@ -70,7 +70,7 @@ func snapshotOf(response *fanout.Response) (*snapshot, error) {
 	if batch.Skipped > 0 {
 		return nil, fanout.ErrExpired
 	}
-	for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
+	for index, ev, ok := batch.Next(maxMerge); ok; index, ev, ok = batch.Next(maxMerge) {
 		last = index
 		s.add(&ev)
 	}
