@@ -182,3 +182,15 @@ func (reg *Registry) SubscribeLate(name string, as Access, wait func()) *Subscri
 	}
 	return s
 }
+
+// WithLocksOf runs f while the locks of the registry, of a response and of its
+// channel are held.
+func (reg *Registry) WithLocksOf(r *Response, f func()) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.channel.mu.Lock()
+	defer r.channel.mu.Unlock()
+	f()
+}

@@ -138,22 +138,32 @@ func (reg *Registry) relieve() {
 	if !reg.isOver() {
 		return
 	}
-	var cut []*Response
+	for more := true; more && reg.isOver(); {
+		var cut *Response
+		if cut, more = reg.relieveSome(); cut != nil {
+			cut.Cancel(ErrTooLarge)
+		}
+	}
+}
+
+// relieveAtOnce is how many things go with the lock held once.
+const relieveAtOnce = 256
+
+// relieveSome makes some room and returns the running response that had to go,
+// if there was one. It reports whether there is more that can go.
+func (reg *Registry) relieveSome() (cut *Response, more bool) {
 	reg.mu.Lock()
-	for reg.isOver() {
-		if reg.evictLocked() {
-			continue
+	defer reg.mu.Unlock()
+	for range relieveAtOnce {
+		if !reg.isOver() {
+			return nil, false
 		}
-		r := reg.cutLargestLocked()
-		if r == nil {
-			break
+		if !reg.evictLocked() {
+			cut = reg.cutLargestLocked()
+			return cut, cut != nil
 		}
-		cut = append(cut, r)
 	}
-	reg.mu.Unlock()
-	for _, r := range cut {
-		r.Cancel(ErrTooLarge)
-	}
+	return nil, true
 }
 
 func (reg *Registry) isOver() bool {

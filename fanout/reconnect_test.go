@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -285,5 +286,83 @@ func TestAChannelNeverLosesSilently(t *testing.T) {
 	}
 	if len(outcomes) < 3 {
 		t.Fatalf("not all outcomes were met: %v", outcomes)
+	}
+}
+
+// Hundreds of responses at once, and a client that comes back at every
+// position of all that it was ever told: each time it is told the rest, in the
+// same order.
+func TestAClientComesBackAtEveryPositionOfHundredsOfResponses(t *testing.T) {
+	const responses, rounds = 300, 4
+	for _, joins := range []string{"first", "in the middle"} {
+		t.Run(joins, func(t *testing.T) {
+			c := converse(t)
+			var l *listener
+			if joins == "first" {
+				l = c.listen(true, "")
+			}
+			all := make([]*fanout.Response, responses)
+			for i := range all {
+				all[i] = c.start(fmt.Sprint(i))
+			}
+			for round := range rounds {
+				for i, r := range all {
+					add(t, r, fmt.Sprint(i, "/", round, " "))
+				}
+				if l == nil && round == 1 {
+					l = c.listen(true, "")
+				}
+				if round == 2 {
+					for i := 0; i < responses; i += 2 {
+						all[i].End(done)
+					}
+				}
+			}
+			for _, r := range all {
+				r.End(done)
+			}
+			l.read(-1)
+			l.sub.Close()
+			if want := responses * (rounds + 3); len(l.told) != want-responses/2 {
+				t.Fatalf("told %d frames, want %d", len(l.told), want)
+			}
+			for i, id := range l.ids {
+				back := c.listen(true, id)
+				back.read(-1)
+				back.sub.Close()
+				if !slices.Equal(back.told, l.told[i+1:]) {
+					t.Fatalf("after %d of %d frames it is told %d others", i+1, len(l.told), len(back.told))
+				}
+			}
+		})
+	}
+}
+
+func TestCurrentIsTheRunningResponseThatBeganLast(t *testing.T) {
+	c := converse(t)
+	want := func(want *fanout.Response) {
+		t.Helper()
+		if got := c.Current("chat", alice); got != want {
+			t.Fatalf("%p, want %p of %v", got, want, c.begun)
+		}
+	}
+	want(nil)
+	a, b := c.start("a"), c.start("b")
+	want(b)
+	if got := c.Current("chat", fanout.Access{Scope: alice.Scope, Owner: "bob"}); got != nil {
+		t.Fatal("somebody else finds it")
+	}
+	if got := c.Current("another", alice); got != nil {
+		t.Fatal("it is found on another channel")
+	}
+	d := c.start("d")
+	b.End(done)
+	want(d)
+	d.Discard(failed)
+	want(a)
+	a.End(done)
+	want(nil)
+	if got := c.Holdings().Channels; got != 1 {
+		t.Fatalf("%d channels: a look made one", got)
 	}
 }

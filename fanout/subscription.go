@@ -219,6 +219,9 @@ func (s *Subscription) readJournal() (more bool) {
 		s.items = append(s.items, Item{Response: ch.listed[e.response], before: e.first - 1, entry: e})
 		return true
 	})
+	if !more && len(s.items) == 0 {
+		s.at = ch.journal.head // where nothing was told, another reader may have kept itself young
+	}
 	fresh := ch.fresh
 	ch.mu.Unlock()
 	for i := range s.items {
