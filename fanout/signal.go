@@ -21,3 +21,10 @@ func (s *signal) wake() {
 		s.c = nil
 	}
 }
+
+// closed is a channel that is always ready.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

@@ -168,6 +168,9 @@ func (rt *Route) Refuse(w http.ResponseWriter, r *http.Request, dialect string, 
 
 // RefusalOf returns the answer to a request for a response that cannot be had.
 func RefusalOf(err error) *deliver.RefusalError {
+	if errors.Is(err, fanout.ErrFull) {
+		return errFull
+	}
 	e := &event.Error{Code: event.CodeUnknownResponse, Status: http.StatusNotFound, Message: "there is no such response"}
 	switch {
 	case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrForgotten):
@@ -187,6 +190,15 @@ func RefusalOf(err error) *deliver.RefusalError {
 		}
 	}
 	return &deliver.RefusalError{Answer: e}
+}
+
+// errFull turns a request away because of max_memory.
+var errFull = &deliver.RefusalError{
+	Answer: &event.Error{
+		Code: event.CodeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too much is held at this moment",
+	},
+	RetryAfter: time.Second,
+	Reason:     event.ReasonBusy,
 }
 
 // resumeResult counts a request that resumes or follows, by what becomes of it.
