@@ -383,3 +383,22 @@ func TestChannelFollowerMissesNothingSilently(t *testing.T) {
 	resp := get("/llm/channels/c1?follow=1", "X-User", "ann", "Last-Event-ID", last).do(t, c)
 	refused(t, "coming back", resp, 410, "expired_response")
 }
+
+// The response of a channel that began last can be had from its start, in the
+// producing route's dialect; where none runs, there is nothing to go on with.
+func TestCurrentResponseOfAChannel(t *testing.T) {
+	ticks := make(chan struct{})
+	c, backend := keep(t, "owner anyone\nchannel {http.request.header.X-Chat-Id}", ticking(2, ticks, nil))
+	const path = "/llm/channels/c1/current"
+	equal(t, "before", get(path).do(t, c).StatusCode, http.StatusNoContent)
+	go func() { ticks <- struct{}{} }()
+	first := post(`{"stream":true}`, "X-Chat-Id", "c1").do(t, c)
+	id := first.Header.Get("X-Response-Id")
+	again := get(path).do(t, c)
+	go func() { ticks <- struct{}{} }()
+	equal(t, "the response", again.Header.Get("X-Response-Id"), id)
+	equal(t, "its text", rig.ReadAnswer(t, again.Body).Text, rig.ReadAnswer(t, first.Body).Text)
+	equal(t, "after", get(path).do(t, c).StatusCode, http.StatusNoContent)
+	equal(t, "another's channel", get("/llm/channels/c2/current").do(t, c).StatusCode, http.StatusNoContent)
+	equal(t, "upstream calls", backend.Calls.Load(), 1)
+}

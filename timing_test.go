@@ -184,7 +184,6 @@ func TestFailureAfterAHeartbeat(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			rig.Say(w, `{"choices":[]}`)
 		}, "invalid_upstream", ""},
-		"unknown stream": {whole("data: hello\n\ndata: hello\n\n"), "invalid_upstream", ""},
 		"nothing":        {whole(""), "upstream_truncated", ""},
 	} {
 		for mode, options := range map[string]string{"attached": "", "resumable": "resume /llm\n", "tied": "slow_client drop\n"} {

@@ -124,11 +124,17 @@ func (r *Reader) detectAtEnd() {
 		r.fail(tooLarge())
 	case r.guess != nil:
 		r.recognized(r.guess)
-	case !r.llm, r.leading > 0 && !r.broken && !r.split.Cut():
+	case !r.llm, r.isJSON(), r.leading > 0 && !r.broken && !r.split.Cut():
 		r.pass()
 	default:
 		r.endOfBody()
 	}
+}
+
+// isJSON reports whether the response is what its content type says, JSON, and
+// not a stream under a wrong label.
+func (r *Reader) isJSON() bool {
+	return mediaType(r.opts.ContentType) == "application/json" && r.framing != framingSSE
 }
 
 // settle decides without having seen an event that tells the format, because
