@@ -38,12 +38,13 @@ type channel struct {
 	notice   uint64               // position of the last start or end
 	lost     uint64               // the last position that is no longer here
 	lostNote uint64               // likewise, of a start or an end
+	cut      uint64               // the position at which a running response was last dropped
 	numbers  uint32               // of responses so far
 	listed   map[uint32]*Response // those that are running or kept, by number
 	running  list.List            // of *Response, in order of beginning
 	subs     map[*Subscription]struct{}
 	frames   int                    // of subs, how many want frames
-	overdue  map[*Response]struct{} // those whose time is over, and somebody reads them here
+	overdue  map[*Response]struct{} // those whose keep time is over, but which have readers here
 	noticed  signal                 // something has started or ended
 	changed  signal                 // the same, or something was said
 	size     int                    // that is accounted for
@@ -103,11 +104,16 @@ func (ch *channel) sayLocked(r *Response, index int) {
 	}
 }
 
-// finish announces the end of a response, whose last event has an index.
-func (ch *channel) finish(r *Response, index int) {
+// finish announces the end of a response, whose last event has an index. Where
+// it was cut, its log is not there any more, and so nothing that was said so far
+// can be told in order; what has started and ended can.
+func (ch *channel) finish(r *Response, index int, cut bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.fresh = ch.journal.head
+	if cut {
+		ch.lost, ch.cut = ch.journal.head, ch.journal.head
+	}
 	ch.sayLocked(r, index)
 	ch.noteLocked(r, ended)
 	r.in.over = ch.journal.head
@@ -152,7 +158,8 @@ func (ch *channel) boundLocked() {
 }
 
 // leave takes back what was announced of a response that is no longer kept.
-// All before its end goes with it: who has not had that yet has lost something.
+// All before its end goes with it: a reader that has not had that yet has lost
+// something.
 func (ch *channel) leave(r *Response) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -160,18 +167,22 @@ func (ch *channel) leave(r *Response) {
 	delete(ch.overdue, r)
 	ch.lost = max(ch.lost, r.in.over)
 	ch.lostNote = max(ch.lostNote, r.in.over)
-	ch.journal.trim(ch.lost)
+	ch.journal.trim(ch.lostNote)
 	ch.silent.Store(ch.journal.empty())
 	ch.accountLocked()
 }
 
-// lostLocked is the last position that a reader must have had, or has lost
-// something.
-func (ch *channel) lostLocked(frames bool) uint64 {
-	if frames {
-		return ch.lost
+// hasLostLocked reports whether something is no longer there that a reader at a
+// position has not had. One that is joining has not had what ran there either.
+func (ch *channel) hasLostLocked(at uint64, frames, joining bool) bool {
+	switch {
+	case !frames:
+		return at < ch.lostNote
+	case joining:
+		return at < ch.lost || at <= ch.cut
+	default:
+		return at < ch.lost
 	}
-	return ch.lostNote
 }
 
 // current returns the running response that began last, nil where none runs.
@@ -191,8 +202,8 @@ func (ch *channel) readers() int {
 	return ch.frames
 }
 
-// awaits reports whether somebody reads frames who has not had the end of a
-// response, and remembers that it is overdue for that.
+// awaits reports whether a reader of frames has not had the end of a response
+// yet, and remembers that the response is overdue because of that.
 func (ch *channel) awaits(r *Response) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -241,8 +252,9 @@ func (ch *channel) discount() {
 	ch.size, ch.counted = 0, false
 }
 
-// channelLocked returns a channel for who will follow it or announce something
-// on it, or tidy it. A new one begins at positions that no reader has been at.
+// channelLocked returns a channel, which is a new one where there is none. The
+// caller follows it, announces something on it, or calls tidyLocked. A new one
+// begins at a position that no reader has been at.
 func (reg *Registry) channelLocked(name channelName) *channel {
 	ch := reg.channels[name]
 	if ch == nil {
@@ -269,10 +281,10 @@ func (reg *Registry) useLocked(ch *channel) {
 	}
 }
 
-// tidyLocked forgets a channel that nobody follows and that has nothing to say:
-// not at once, but after as long as it kept its responses. Then only the last
-// lost position of all such channels is known, and a reader that was cut off
-// from one that was idle for long must not be told that it has lost something.
+// tidyLocked forgets a channel that has no readers and no responses: not at
+// once, but after as long as it kept its responses. Then only the last lost
+// position of all such channels is known, and a reader that was cut off from
+// one that was idle for long must not be told that it has lost something.
 func (reg *Registry) tidyLocked(ch *channel) {
 	ch.mu.Lock()
 	used := len(ch.subs) > 0 || len(ch.listed) > 0
@@ -352,6 +364,6 @@ func (r *Response) tellLocked(terminal *event.Event) {
 	}
 	r.told = terminal
 	if r.channel != nil {
-		r.channel.finish(r, r.headLocked())
+		r.channel.finish(r, r.headLocked(), terminal == tooLarge)
 	}
 }

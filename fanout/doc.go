@@ -23,7 +23,7 @@
 //  2. that of a Response, which is the one of its log
 //  3. that of a channel: its order
 //
-// Nothing is called and nothing is waited for with a lock held. An append takes
-// the lock of its response and that of its channel. It takes the Registry's
-// only where it finds that everything together has become too large.
+// Nothing is called with a lock held but Spec.Ending, and nothing is waited for.
+// An append takes the lock of its response and that of its channel. It takes the
+// Registry's only where it finds that everything together has become too large.
 package fanout

@@ -96,7 +96,7 @@ func (r *Response) size() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := responseSize + r.AttachmentSize + len(r.id) + r.names() + r.describedLocked() + r.log.size()
-	if r.end != nil {
+	if r.end != nil && r.end != tooLarge {
 		n += terminalBytes(r.end)
 	}
 	return n

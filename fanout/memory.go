@@ -177,9 +177,9 @@ func (reg *Registry) keepsMuch() bool {
 	return reg.total.Load()-reg.active.Load() > reg.limit.Load()/2
 }
 
-// evictLocked lets one thing go that is held for those who may come back. It
-// reports false where there is none that may go. A response that somebody reads
-// is passed over once.
+// evictLocked lets one thing go that is held for clients that may come back. It
+// reports false where there is none that may go. A response that has readers is
+// passed over once.
 func (reg *Registry) evictLocked() bool {
 	if idle := reg.idle.Front(); idle != nil {
 		reg.forgetChannelLocked(idle.Value.(*channel))
@@ -207,16 +207,15 @@ func (reg *Registry) evictResponseLocked(e *list.Element) bool {
 	return true
 }
 
-// cutLargestLocked ends the largest running response and drops its log. Who has
-// had all of it is told how it has ended; who has not, that it is gone. It
-// returns nil where none runs.
+// cutLargestLocked ends the largest running response and drops its log. A
+// reader that has had all of it is told how it has ended; another, that the rest
+// is gone. It returns nil where there is nothing to drop.
 func (reg *Registry) cutLargestLocked() *Response {
 	for r := reg.largestLocked(); r != nil; r = reg.largestLocked() {
 		r.mu.Lock()
 		isCut := r.endOnceLocked(tooLarge) // else it has just ended by itself
 		if isCut {
-			r.log = history{base: r.log.head()}
-			r.finishLocked(tooLarge)
+			r.cutLocked()
 			reg.calls.free(r)
 			reg.keepLocked(r)
 		}
@@ -228,14 +227,26 @@ func (reg *Registry) cutLargestLocked() *Response {
 	return nil
 }
 
-// largestLocked returns the largest running response, nil where none runs.
+// cutLocked drops what a response holds that is not needed to tell how it has
+// ended. r.mu must be held.
+func (r *Response) cutLocked() {
+	r.log = history{base: r.log.head()}
+	r.beside -= r.describedLocked()
+	r.header = nil
+	r.beside += r.describedLocked()
+	r.tellLocked(tooLarge)
+	r.accountLocked()
+}
+
+// largestLocked returns the running response that holds most of what can be
+// dropped, nil where none holds anything.
 func (reg *Registry) largestLocked() (largest *Response) {
 	size := 0
 	for e := reg.running.Front(); e != nil; e = e.Next() {
 		r := e.Value.(*Response)
 		r.mu.Lock()
-		if r.end == nil && r.held > size {
-			largest, size = r, r.held
+		if n := r.log.size() + r.describedLocked(); r.end == nil && n > size {
+			largest, size = r, n
 		}
 		r.mu.Unlock()
 	}

@@ -77,6 +77,8 @@ func TestTheLargestRunningResponseMakesRoom(t *testing.T) {
 	grow(t, large, 50)
 	l.read(-1)
 	l.told = nil
+	late, notices := listen(t, reg, alice, true, "", l.names), listen(t, reg, alice, false, "", l.names)
+	from := late.sub.Position()
 	c := follow(t, large, 1)
 	small := sized(t, reg, 10)
 	grow(t, small, 15)
@@ -89,6 +91,16 @@ func TestTheLargestRunningResponseMakesRoom(t *testing.T) {
 		t.Fatalf("who has had everything is told %d events, %d skipped", batch.Len(), batch.Skipped)
 	}
 	l.want("large:2 ", "large failed") // and so on its channel
+	notices.want("large started", "large failed")
+	notices.sub.Close()
+	if err := late.sub.Err(); !errors.Is(err, fanout.ErrExpired) || len(late.sub.Read()) > 0 {
+		t.Fatalf("who has not read its channel: %v, want ErrExpired", err)
+	}
+	late.sub.Close()
+	if _, err := reg.Subscribe("chat", alice, true, from); !errors.Is(err, fanout.ErrExpired) {
+		t.Fatalf("who comes back to its channel: %v, want ErrExpired", err)
+	}
+	wantAccount(t, reg)
 	if _, err := large.Follow(0); !errors.Is(err, fanout.ErrForgotten) {
 		t.Fatalf("who has not: %v, want ErrForgotten", err)
 	}
@@ -317,9 +329,9 @@ func TestTheAccountIsThatOfEverything(t *testing.T) {
 }
 
 // What the account says of things that are held must be about what they take.
-// Each kind is held ten thousand times, and measured on the heap.
+// Each kind is held thousands of times, and measured on the heap.
 func TestTheAccountIsWhatThingsTake(t *testing.T) {
-	const many = 10_000
+	const many = 5000
 	long := strings.Repeat("n", fanout.MaxName)
 	own := func() *event.Event {
 		return &event.Event{Kind: event.Done, Result: &event.Result{Finish: event.FinishStop, Usage: new(event.TokenUsage)}}

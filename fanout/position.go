@@ -17,7 +17,7 @@ type position struct {
 const maxPosition = IDLen + 2*(1+20)
 
 // Position returns an id of where the reader is: from it Subscribe goes on. It
-// is "<epoch>.<position>", or "<epoch>.<position>.<n>" for a reader who joined
+// is "<epoch>.<position>", or "<epoch>.<position>.<n>" for a reader that joined
 // at that position and has had n steps of what was running then. The epoch is
 // that of what counts the positions: this registry, or a store that several
 // processes share.
@@ -32,8 +32,8 @@ func (s *Subscription) Position() string {
 	return string(b)
 }
 
-// keepYoung moves a reader who has had everything of a channel that says
-// nothing to the position of the moment, so that it does not grow old: when the
+// keepYoung moves a reader that has had everything of a silent channel to the
+// position of the moment, so that its position does not grow old: when the
 // channel is forgotten, only the age of a position tells whether something of
 // it was lost.
 func (s *Subscription) keepYoung() {

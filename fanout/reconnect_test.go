@@ -327,10 +327,15 @@ func TestAClientComesBackAtEveryPositionOfHundredsOfResponses(t *testing.T) {
 				t.Fatalf("told %d frames, want %d", len(l.told), want)
 			}
 			for i, id := range l.ids {
-				back := c.listen(true, id)
-				back.read(-1)
+				back, rest := c.listen(true, id), l.told[i+1:]
+				limit := -1
+				if i%20 > 0 { // the rest of the rest is read from other positions
+					limit = 40
+					rest = rest[:min(limit, len(rest))]
+				}
+				back.read(limit)
 				back.sub.Close()
-				if !slices.Equal(back.told, l.told[i+1:]) {
+				if !slices.Equal(back.told, rest) {
 					t.Fatalf("after %d of %d frames it is told %d others", i+1, len(l.told), len(back.told))
 				}
 			}

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrUnknown is the error for a response that does not exist, or not for
-	// the one who asks.
+	// ErrUnknown is the error for a response that does not exist, or may not be
+	// found with the access given.
 	ErrUnknown = errors.New("fanout: unknown response")
 	// ErrExpired is the error for a response that is no longer kept.
 	ErrExpired = errors.New("fanout: response no longer kept")
@@ -125,7 +125,7 @@ func (reg *Registry) Len() (active, done int) {
 }
 
 // Destruct forgets everything. What runs goes on for its readers and is
-// abandoned without, but nobody finds it, and nothing of it is kept. It
+// abandoned without, but cannot be found, and nothing of it is kept. It
 // implements caddy.Destructor.
 func (reg *Registry) Destruct() error {
 	reg.mu.Lock()
@@ -211,8 +211,8 @@ func (reg *Registry) unlistLocked(r *Response) {
 }
 
 // expire ends the time of a kept response: new readers are too late, and its
-// log goes when those who read it now have left. It does nothing where the
-// time was set anew meanwhile.
+// log goes when its readers have left. It does nothing where the time was set
+// anew meanwhile.
 func (reg *Registry) expire(r *Response, turn int) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
@@ -227,7 +227,8 @@ func (reg *Registry) expire(r *Response, turn int) {
 	}
 }
 
-// settle forgets a response whose time is over and that nobody reads any more.
+// settle forgets a response whose keep time is over and that has no readers any
+// more.
 func (reg *Registry) settle(r *Response) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()

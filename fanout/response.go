@@ -10,8 +10,8 @@ import (
 )
 
 // ErrAbandoned is the cause with which the upstream of a response is cancelled
-// that nobody has read for its grace time.
-var ErrAbandoned = errors.New("fanout: nobody reads the response")
+// that has had no readers for its grace time.
+var ErrAbandoned = errors.New("fanout: the response has no readers")
 
 // ErrCancelled is the cause with which the upstream of a response is cancelled
 // on request.
@@ -36,7 +36,7 @@ type Response struct {
 
 	element            *list.Element // in registry.running, or in registry.ended
 	keyBefore, keyNext *Response     // of the same idempotency key
-	spared             bool          // it was not evicted once, because somebody read it
+	spared             bool          // it was passed over once when it was its turn to be evicted
 
 	// guarded by registry.mu for writing: either lock is enough to read
 
@@ -48,8 +48,8 @@ type Response struct {
 	told    *event.Event // the terminal event that was announced
 	why     *event.Event // the terminal event with which it was discarded
 	readers int
-	overdue bool // its time is over, but somebody reads it
-	lonely  bool // its call was cancelled because nobody read it
+	overdue bool // its keep time is over, but it has readers
+	lonely  bool // its call was cancelled because it had no readers
 	timer   *time.Timer
 	turn    int // counts the settings of timer
 	counted bool
@@ -145,7 +145,9 @@ func (r *Response) End(terminal *event.Event) bool {
 		return false
 	}
 	r.log.compact()
-	r.finishLocked(terminal)
+	r.beside += terminalBytes(terminal)
+	r.tellLocked(terminal)
+	r.accountLocked()
 	r.mu.Unlock()
 	reg := r.registry
 	reg.mu.Lock()
@@ -174,23 +176,16 @@ func (r *Response) endOnceLocked(terminal *event.Event) bool {
 	return r.endLocked(terminal)
 }
 
-// finishLocked announces and accounts for the end. mu must be held.
-func (r *Response) finishLocked(terminal *event.Event) {
-	r.beside += terminalBytes(terminal)
-	r.tellLocked(terminal)
-	r.accountLocked()
-}
-
 // Cancel ends the upstream call and lets go of it: only the first call has an
-// effect. Who makes the upstream call calls it at the end too, with nil, so
-// that a kept response does not hold the request that it was the answer to.
+// effect. The producer calls it at the end too, with nil, so that a kept
+// response does not hold the request that it was the answer to.
 func (r *Response) Cancel(cause error) {
 	r.mu.Lock()
 	cancel := r.cancel
 	r.cancel = nil
 	r.mu.Unlock()
 	if cancel != nil {
-		cancel(cause) // without the lock: nobody knows what it does
+		cancel(cause) // without the lock, since it may end the response
 	}
 }
 
@@ -206,8 +201,8 @@ func (r *Response) Admitted() <-chan struct{} { return r.admitted }
 
 // Discard takes back a response that turned out to be none: its id is unknown,
 // its request may be made again, and a channel where it was announced is told
-// that it has failed. Its log does not end by that: who waits for it learns it
-// from Discarded, and from Why the terminal event that a client may be told.
+// that it has failed. Its log does not end by that: readers learn it from
+// Discarded, and from Why the terminal event that a client may be told.
 func (r *Response) Discard(why *event.Event) {
 	reg := r.registry
 	reg.mu.Lock()
@@ -236,8 +231,9 @@ func (r *Response) Why() *event.Event {
 	return r.why
 }
 
-// Discarded returns a channel that is closed when the response is discarded.
-// Who was given it for a call of its own may make the call again.
+// Discarded returns a channel that is closed when the response is discarded. A
+// request that was given it as the answer to its own call may make the call
+// again.
 func (r *Response) Discarded() <-chan struct{} { return r.discarded }
 
 func (r *Response) isDiscarded() bool {
@@ -249,7 +245,7 @@ func (r *Response) isDiscarded() bool {
 	}
 }
 
-// Follow opens a cursor after the event index, for a reader who must Leave.
+// Follow opens a cursor after the event index, for a reader that must Leave.
 // The errors are those of Stream.Open, ErrExpired and ErrUnknown.
 func (r *Response) Follow(index int) (*Cursor, error) {
 	r.mu.Lock()
@@ -326,7 +322,7 @@ func (r *Response) rearmLocked(d time.Duration) {
 
 // disarmLocked stops the timer. mu must be held.
 func (r *Response) disarmLocked() {
-	r.turn++ // one that has fired and waits for the lock is of no account
+	r.turn++ // so that one which has fired, and waits for the lock, does nothing
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
@@ -334,7 +330,7 @@ func (r *Response) disarmLocked() {
 }
 
 // due does what the timer was set for, unless it was set anew meanwhile: a
-// running response that nobody reads is cancelled, and a kept one expires.
+// running response without readers is cancelled, and a kept one expires.
 func (r *Response) due(turn int) {
 	r.mu.Lock()
 	if r.turn != turn {

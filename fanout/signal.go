@@ -1,10 +1,10 @@
 package fanout
 
-// signal wakes everyone who waits for it, once. The zero value is ready. It is
-// guarded by the lock of what it belongs to, and costs nothing while nobody
+// signal wakes every goroutine that waits for it, once. The zero value is ready.
+// It is guarded by the lock of what it belongs to, and costs nothing while none
 // waits.
 type signal struct {
-	c chan struct{} // nil while nobody waits
+	c chan struct{} // nil while none waits
 }
 
 // wait returns a channel that is closed by the next wake.

@@ -39,13 +39,13 @@ func StatusOf(terminal *event.Event) Status {
 	}
 }
 
-// Access is who may find a response.
+// Access says which clients may find a response.
 type Access struct {
 	// Scope is the name space of ids, keys and channels. Two spellings of one
 	// scope are two scopes: the caller brings a name into one form.
 	Scope string
-	// Owner is whom a response belongs to; empty where knowing its id is
-	// enough.
+	// Owner is the client that a response belongs to; empty where knowing its
+	// id is enough.
 	Owner string
 }
 
@@ -61,8 +61,8 @@ func (a Access) bounded() Access {
 
 // Call identifies a request that must be made once only.
 type Call struct {
-	// Key identifies the idempotency key together with who used it: scope,
-	// owner and credentials.
+	// Key identifies the idempotency key together with the client that used it:
+	// scope, owner and credentials.
 	Key string
 	// Request identifies, with Key, the request: the route that serves it, and
 	// method, path and query as the client sent them, before any rewrite. Two

@@ -40,7 +40,7 @@ func NewStream(id string, limit int) *Stream {
 // Window makes the log forget old events, whether its readers have had them or
 // not: what an Append finds, it cuts to about the last n events (between n and
 // 2n; n is at least 1) and 256 KiB of text (at most twice that), or one event.
-// What it adds itself is all kept until the next, so that a reader who was at
+// What it adds itself is all kept until the next, so that a reader that was at
 // the head misses nothing.
 func (s *Stream) Window(n int) {
 	s.mu.Lock()

@@ -10,7 +10,7 @@ import (
 // Subscription is the position of one reader in a channel. It belongs to one
 // goroutine at a time and never blocks.
 //
-// A reader who joins is first told what is running, as parts: where each of
+// A reader that joins is first told what is running, as parts: where each of
 // those responses stands, and what it has said so far. From then on it reads
 // the journal.
 type Subscription struct {
@@ -92,7 +92,7 @@ func (s *Subscription) begin(at position, anew bool) error {
 	switch {
 	case at.at > ch.journal.head:
 		return ErrBadCursor
-	case at.at < ch.lostLocked(s.frames):
+	case ch.hasLostLocked(at.at, s.frames, at.joined >= 0 && !anew):
 		return ErrExpired
 	}
 	s.at, s.published = at.at, at.at
@@ -200,7 +200,7 @@ func (s *Subscription) readJournal() (more bool) {
 	ch := s.channel
 	ch.mu.Lock()
 	s.published = s.at
-	if ch.lostLocked(s.frames) > s.at {
+	if ch.hasLostLocked(s.at, s.frames, false) {
 		ch.mu.Unlock()
 		return false
 	}
@@ -258,7 +258,7 @@ func (s *Subscription) Err() error {
 	ch := s.channel
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if ch.lostLocked(s.frames) > s.at {
+	if ch.hasLostLocked(s.at, s.frames, s.parts != nil) {
 		return ErrExpired
 	}
 	return nil
@@ -298,7 +298,7 @@ func (s *Subscription) Changed() <-chan struct{} {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	switch {
-	case s.parts != nil || ch.lostLocked(s.frames) > s.at:
+	case s.parts != nil || ch.hasLostLocked(s.at, s.frames, false):
 		return closed
 	case s.frames && ch.journal.head > s.at, !s.frames && ch.notice > s.at:
 		return closed
@@ -326,8 +326,8 @@ func (s *Subscription) Close() {
 	reg.tidyLocked(ch)
 }
 
-// leave takes the reader off the channel. It returns the responses that nobody
-// may read any more by that: those that run, and those whose time is over.
+// leave takes the reader off the channel. It returns the responses that may have
+// no readers any more: those that run, and those whose keep time is over.
 func (s *Subscription) leave() (alone, overdue []*Response) {
 	ch := s.channel
 	ch.mu.Lock()

@@ -7,7 +7,7 @@ import (
 )
 
 // tombstone is what is left of a response that is no longer kept: an id, as a
-// hash together with who may know of it, and when it is forgotten as well. A
+// hash together with the access it needs, and when it is forgotten too. A
 // response that is asked for in time is expired, and not unknown.
 type tombstone struct {
 	id    uint64
