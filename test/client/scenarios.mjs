@@ -210,7 +210,7 @@ export const scenarios = {
     let retries = 0;
     let follower;
     await read(first, at(1, async () => {
-      const others = Array.from({ length: 5 }, () => read(client.follow(first.id)));
+      const others = Array.from({ length: 3 }, () => read(client.follow(first.id)));
       await sleep(300); // until they are there; sooner, there is room
       await fails(client.post(chat, question, { retries: 0 }).text(), { status: 503, code: 'too_many_clients', retryAfter: 1 });
       follower = read(client.follow(first.id, { onRetry: () => retries++ }));

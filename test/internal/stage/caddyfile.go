@@ -1,13 +1,10 @@
 package stage
 
-import "strings"
-
 // Caddyfile has a route for each thing that a client may meet. Its streams come
 // back from a reload within half a second.
-func Caddyfile(backend string) string {
-	return strings.ReplaceAll(`{
+const Caddyfile = `{
 	llm_stream {
-		max_clients 6
+		max_clients 4
 	}
 }
 ADDR {
@@ -28,6 +25,10 @@ ADDR {
 		}
 		reverse_proxy BACKEND
 	}
+	handle_path /files/* {
+		root FILES
+		file_server
+	}
 	handle {
 		llm_stream /v1/* {
 			include reasoning tool_calls
@@ -44,5 +45,4 @@ ADDR {
 		reverse_proxy BACKEND
 	}
 }
-`, "BACKEND", backend)
-}
+`

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,18 +56,23 @@ type Stage struct {
 }
 
 // New sets a stage up until the test ends. In the Caddyfile, ADDR is Caddy's
-// address and BACKEND the backend's.
-func New(tb testing.TB, caddyfile func(backend string) string) *Stage {
+// address, BACKEND the backend's, STAGE that of URL, and FILES this checkout.
+func New(tb testing.TB, caddyfile string) *Stage {
 	tb.Helper()
+	files, err := filepath.Abs("../..")
+	if err != nil {
+		tb.Fatal(err)
+	}
 	s := &Stage{tb: tb, calls: make(map[string]int), cancelled: make(map[string]int)}
 	s.sim.Options = llmsim.Options{Tokens: 60, Interval: 10 * time.Millisecond, TTFT: 20 * time.Millisecond}
-	s.caddyfile = caddyfile(rig.NewBackend(tb, s.answer).Addr)
-	s.process = rig.StartProcess(tb, s.caddyfile)
-	s.network = NewNetwork(tb, s.process.Addr)
-	s.Addr = s.network.Addr
 	control := httptest.NewServer(http.HandlerFunc(s.control))
 	tb.Cleanup(control.Close)
 	s.URL = control.URL
+	s.caddyfile = strings.NewReplacer("BACKEND", rig.NewBackend(tb, s.answer).Addr,
+		"STAGE", strings.TrimPrefix(s.URL, "http://"), "FILES", files).Replace(caddyfile)
+	s.process = rig.StartProcess(tb, s.caddyfile)
+	s.network = NewNetwork(tb, s.process.Addr)
+	s.Addr = s.network.Addr
 	return s
 }
 
@@ -176,9 +182,4 @@ func (s *Stage) start() {
 // Env is the environment of a script that plays on this stage.
 func (s *Stage) Env() []string {
 	return append(os.Environ(), "LLMSTREAM_URL=http://"+s.Addr, "LLMSTREAM_STAGE="+s.URL)
-}
-
-// Page is the query of a page that plays on this stage.
-func (s *Stage) Page(name string) string {
-	return fmt.Sprintf("?stage=%s&case=%s", s.URL, name)
 }
