@@ -46,7 +46,7 @@ function network(meter) {
 }
 
 function log(message) {
-	const item = document.createElement('li');
+	const item = document.createElement('p');
 	item.textContent = `${new Date().toLocaleTimeString([], { hour12: false })} ${message}`;
 	$('log').append(item);
 	$('log').scrollTop = $('log').scrollHeight;
@@ -207,7 +207,7 @@ $('cancel').addEventListener('click', () => cancel(() => running.cancel()));
 
 $('cut').addEventListener('click', () => {
 	log(`the network is cut: ${cuts.size} connections`);
-	for (const cut of cuts) cut.abort();
+	for (const cut of cuts) cut.abort(new Error('the connection was cut'));
 });
 
 $('reload').addEventListener('click', async () => {
