@@ -3,7 +3,9 @@
 package browser_test
 
 import (
+	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
@@ -29,6 +31,27 @@ func TestClient(t *testing.T) {
 // The page of llm_stream_playground.
 func TestPlayground(t *testing.T) {
 	run(t, playground, "playground.test.mjs")
+}
+
+// The example with useChat, as vite builds it and with its own Caddyfile.
+func TestUseChat(t *testing.T) {
+	node := tools.Node(t)
+	const example = "../../examples/usechat"
+	tools.Packages(t, example)
+	out := t.TempDir()
+	build := exec.CommandContext(t.Context(), node, "node_modules/vite/bin/vite.js", "build", "--outDir", out)
+	build.Dir = example
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	caddyfile, err := os.ReadFile(example + "/Caddyfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := strings.NewReplacer(":8080 {", "ADDR {\n\trequest_header X-Sim-Tokens 300", "127.0.0.1:8000", "BACKEND",
+		"root dist", "root "+out).Replace(string(caddyfile))
+	_, site, _ = strings.Cut(site, "caddy run\n") // what comes before is a comment
+	run(t, site, "usechat.test.mjs")
 }
 
 // playground is a site as in Caddyfile.example.
