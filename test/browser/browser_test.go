@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -44,14 +45,28 @@ func TestUseChat(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	caddyfile, err := os.ReadFile(example + "/Caddyfile")
+	run(t, siteOf(t, example+"/Caddyfile", 300, "root dist", "root "+out), "usechat.test.mjs")
+}
+
+// The pages without a build.
+func TestExamples(t *testing.T) {
+	run(t, siteOf(t, "../../examples/web/Caddyfile", 200, "root * .", "root FILES/examples/web"), "examples.test.mjs")
+}
+
+// siteOf returns the Caddyfile of an example as one for a stage, with answers
+// of so many tokens, and something else replaced.
+func siteOf(t *testing.T, path string, tokens int, replace ...string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	site := strings.NewReplacer(":8080 {", "ADDR {\n\trequest_header X-Sim-Tokens 300", "127.0.0.1:8000", "BACKEND",
-		"root dist", "root "+out).Replace(string(caddyfile))
-	_, site, _ = strings.Cut(site, "caddy run\n") // what comes before is a comment
-	run(t, site, "usechat.test.mjs")
+	_, site, found := strings.Cut(string(content), "\n:8080 {")
+	if !found {
+		t.Fatalf("%s has no site :8080", path)
+	}
+	site = strings.NewReplacer(append(replace, "127.0.0.1:8000", "BACKEND")...).Replace(site)
+	return fmt.Sprintf("ADDR {\n\trequest_header X-Sim-Tokens %d%s", tokens, site)
 }
 
 // playground is a site as in Caddyfile.example.
