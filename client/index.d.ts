@@ -68,7 +68,8 @@ export type ChannelEvent =
  *
  * `code` is one of the server's, such as `too_many_streams`,
  * `first_token_timeout` or `upstream_error`, or one of the client's own:
- * `cut` and `idle` (the connection was lost, and there is no other try),
+ * `cut`, `idle` and `reconnect` (the connection was lost, or the server ended
+ * it in good order, and there is no other try),
  * `http_error` (a status without an error object), `no_stream`,
  * `wrong_dialect` and `other_response`. A network that can not be reached is
  * the TypeError of `fetch`.

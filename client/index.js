@@ -235,10 +235,7 @@ class Stream {
       const { done, value } = await this.#alive(reader.read());
       if (done) return false;
       for (const frame of parse(value)) {
-        if (frame.event === 'reconnect') {
-          this.#sentAway(frame);
-          return false;
-        }
+        if (frame.event === 'reconnect') throw this.#sentAway(frame);
         if (!this.#goTo(frame.id)) continue;
         this.#failures = 0;
         const type = types[frame.event || 'message'];
@@ -257,7 +254,8 @@ class Stream {
     }
   }
 
-  // sentAway takes in what the server says as it sends this client away.
+  // sentAway takes in what the server says as it sends this client away, and
+  // returns it as an error.
   #sentAway({ data, id }) {
     const { reason, retry_ms } = this.#decode(data);
     this.#told = this.#retry = retry_ms ?? this.#retry;
@@ -265,6 +263,7 @@ class Stream {
     if (reason !== 'busy' && reason !== 'exit') this.#failures = 0;
     if (this.#target.channel) this.lastEventId = id ?? this.lastEventId;
     else if (id?.includes(':')) this.id ||= id.split(':')[0];
+    return new StreamError(`the server says to come back: ${reason}`, 'reconnect');
   }
 
   // goTo moves this client to an event, and reports whether it is a new one.

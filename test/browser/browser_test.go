@@ -29,9 +29,16 @@ func TestClient(t *testing.T) {
 	run(t, stage.Caddyfile, "client.test.mjs")
 }
 
-// The page of llm_stream_playground.
+// The page of llm_stream_playground, with the site of Caddyfile.example, and
+// once more without an endpoint that reloads.
 func TestPlayground(t *testing.T) {
-	run(t, playground, "playground.test.mjs")
+	site := siteOf(t, "../../Caddyfile.example", 300, "127.0.0.1:8081", "BACKEND", "localhost:2019", "ADMIN",
+		"request_header @page X-Sim-Tokens 400", "handle_path /bare/* {\n\t\tllm_stream_playground\n\t}")
+	site, _, found := strings.Cut(site, "\n:8081 {")
+	if !found {
+		t.Fatal("the example has no site :8081")
+	}
+	run(t, site, "playground.test.mjs")
 }
 
 // The example with useChat, as vite builds it and with its own Caddyfile.
@@ -68,31 +75,3 @@ func siteOf(t *testing.T, path string, tokens int, replace ...string) string {
 	site = strings.NewReplacer(append(replace, "127.0.0.1:8000", "BACKEND")...).Replace(site)
 	return fmt.Sprintf("ADDR {\n\trequest_header X-Sim-Tokens %d%s", tokens, site)
 }
-
-// playground is a site as in Caddyfile.example.
-const playground = `ADDR {
-	llm_stream /v1/* {
-		include reasoning tool_calls
-		resume /llm {
-			owner   anyone
-			channel {header.X-Chat-Id}
-		}
-		drain {
-			spread 200ms
-			retry  300ms
-		}
-	}
-	llm_stream_playground {
-		reload /demo/reload
-	}
-	request_header X-Sim-Tokens 300
-	handle /demo/reload {
-		rewrite /reload
-		reverse_proxy STAGE
-	}
-	handle_path /bare/* {
-		llm_stream_playground
-	}
-	reverse_proxy BACKEND
-}
-`

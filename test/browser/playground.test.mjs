@@ -152,3 +152,12 @@ for (const colorScheme of ['light', 'dark']) {
     }, { options: { colorScheme, viewport, bypassCSP: false } });
   }
 }
+
+test('nobody but the page reloads the server', async () => {
+  for (const site of [undefined, 'cross-site', 'same-site', 'none']) {
+    const { status } = await fetch(`${base}/demo/reload`, { method: 'POST', headers: site ? { 'Sec-Fetch-Site': site } : {} });
+    assert.equal(status, 404, site); // the backend's
+  }
+  const { status } = await fetch(`${base}/demo/reload`, { method: 'POST', headers: { 'Sec-Fetch-Site': 'same-origin' } });
+  assert.equal(status, 200);
+});

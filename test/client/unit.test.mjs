@@ -110,7 +110,7 @@ test('a reconnect frame says when, and a busy server is asked so often and no mo
   assert.deepEqual(await all(reloads.post('/v1', '')), [end]);
   assert.deepEqual(delays, [5, 6, 7, 8]);
   assert.deepEqual(reloads.requests.map(({ cursor }) => cursor), [null, ...Array(4).fill(`${id}:0`)]);
-  await assert.rejects(all(client([away('busy', 1), away('busy', 1), away('busy', 1)], options).follow(id)), { code: 'cut' });
+  await assert.rejects(all(client([away('busy', 1), away('busy', 1), away('busy', 1)], options).follow(id)), { code: 'reconnect', message: 'the server says to come back: busy' });
 });
 
 test('Retry-After is in seconds or a date, and one that is too long is for the caller', async () => {
