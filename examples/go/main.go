@@ -31,11 +31,11 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	finish, err := ask(ctx, os.Args[1]+"/v1/chat/completions", os.Args[2], os.Stdout)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends
+		os.Exit(1)
 	}
 	fmt.Fprintf(os.Stderr, "\n[%s]\n", finish)
 }
@@ -56,7 +56,8 @@ func ask(ctx context.Context, url, question string, w io.Writer) (finish string,
 	// A request that was cut before it had an id finds its generation again.
 	a := answer{url: url, body: body, key: rand.Text(), w: w}
 	for failures := 0; ; failures++ {
-		a.wait, a.moved = time.Duration(float64(time.Second<<failures)*(0.5+mathrand.Float64())), false
+		jitter := 0.5 + mathrand.Float64() //nolint:gosec // so that clients do not all come at once
+		a.wait, a.moved = time.Duration(float64(time.Second<<failures)*jitter), false
 		err := a.read(ctx)
 		if a.finish != "" || errors.Is(err, errRefused) || ctx.Err() != nil || failures == 8 {
 			return a.finish, err

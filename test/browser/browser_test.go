@@ -14,13 +14,13 @@ import (
 )
 
 // run runs a script with Chromium before a Caddy.
-func run(t *testing.T, caddyfile, script string, env ...string) {
+func run(t *testing.T, caddyfile, script string) {
 	t.Helper()
 	node, chromium := tools.Node(t), tools.Chromium(t)
 	tools.Packages(t, ".")
 	s := stage.New(t, caddyfile)
 	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-reporter=tap", script)
-	cmd.Env = append(s.Env(), append(env, "LLMSTREAM_CHROMIUM="+chromium)...)
+	cmd.Env = append(s.Env(), "LLMSTREAM_CHROMIUM="+chromium)
 	tools.RunTAP(t, cmd)
 }
 
