@@ -86,7 +86,7 @@ export const scenarios = {
     equal(got.text, await stage.text(60), 'text');
     equal(got.reasoning, await stage.ask('/reasoning?n=5'), 'reasoning');
     equal(got.finish, 'stop', 'finish reason');
-    equal(stream.result.usage, { input_tokens: stream.result.usage?.input_tokens, output_tokens: 65 }, 'usage');
+    equal(stream.result.usage?.output_tokens, 65, 'tokens');
     equal(stream.lastEventId, `${stream.id}:66`, 'last event');
   },
 
@@ -150,14 +150,14 @@ export const scenarios = {
   },
 
   async 'the process is killed'(lib, stage) {
-    const client = stage.client(lib, {}, { 'X-Sim-Tokens': '500' });
+    const client = stage.client(lib, {}, { 'X-Sim-Tokens': '150' });
     const error = await fails(read(client.post(chat, question), at(10, async () => {
       await stage.kill();
       await stage.start();
     })), { name: 'StreamError', code: 'unknown_response', status: 404 });
     equal(error instanceof lib.StreamError, true, 'class');
     equal(await stage.calls(), 1, 'calls');
-    equal(await client.post(chat, question).text(), await stage.text(500), 'text of the next one');
+    equal(await client.post(chat, question).text(), await stage.text(150), 'text of the next one');
   },
 
   async 'down for a while'(lib, stage) {
@@ -170,6 +170,8 @@ export const scenarios = {
   },
 
   async '429 of the limit'(lib, stage) {
+    // Retry-After comes from how fast answers end, which is known after some.
+    for (let i = 0; i < 4; i++) await stage.client(lib, {}, { 'X-Sim-Tokens': '1' }).post('/one' + chat, question).text();
     const client = stage.client(lib, {}, { 'X-Sim-Tokens': '100' });
     const first = client.post('/one' + chat, question);
     let second;
