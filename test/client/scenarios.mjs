@@ -103,11 +103,12 @@ export const scenarios = {
   },
 
   async 'many cuts'(lib, stage) {
+    // six seconds, of which the waits are four and a half at most
     const retries = [];
-    const client = stage.client(lib, { onRetry: retry => retries.push(retry) }, { 'X-Sim-Tokens': '300' });
+    const client = stage.client(lib, { onRetry: retry => retries.push(retry) }, { 'X-Sim-Tokens': '600' });
     const stream = client.post(chat, question);
-    const got = await read(stream, async ({ deltas }) => { if ([10, 30, 50].includes(deltas)) await stage.cut(); });
-    equal(got.text, await stage.text(300), 'text');
+    const got = await read(stream, async ({ deltas }) => { if ([5, 10, 15].includes(deltas)) await stage.cut(); });
+    equal(got.text, await stage.text(600), 'text');
     equal(await stage.calls(), 1, 'calls');
     if (retries.length < 3) throw new Error(`${retries.length} retries`);
     // each came further than the one before

@@ -10,13 +10,15 @@ const encoder = new TextEncoder();
 // answer is a stream of server-sent events in the pieces given; it breaks at
 // the end where it is said to.
 function answer(pieces, { broken, headers, status = 200 } = {}) {
+  const left = [...pieces];
   const body = new ReadableStream({
-    start(controller) {
-      for (const piece of pieces) controller.enqueue(typeof piece === 'string' ? encoder.encode(piece) : piece);
-      if (broken) setTimeout(() => controller.error(new TypeError('network')));
+    pull(controller) {
+      const piece = left.shift();
+      if (piece !== undefined) controller.enqueue(typeof piece === 'string' ? encoder.encode(piece) : piece);
+      else if (broken) controller.error(new TypeError('network'));
       else controller.close();
     },
-  });
+  }, { highWaterMark: 0 });
   return new Response(status === 204 ? null : body, { status, headers: { 'Content-Type': 'text/event-stream', ...headers } });
 }
 
@@ -111,6 +113,18 @@ test('a reconnect frame says when, and a busy server is asked so often and no mo
   assert.deepEqual(delays, [5, 6, 7, 8]);
   assert.deepEqual(reloads.requests.map(({ cursor }) => cursor), [null, ...Array(4).fill(`${id}:0`)]);
   await assert.rejects(all(client([away('busy', 1), away('busy', 1), away('busy', 1)], options).follow(id)), { code: 'reconnect', message: 'the server says to come back: busy' });
+});
+
+test('an event starts the count of failures anew', async () => {
+  const c = client([
+    answer([`id: ${id}:0\nevent: reconnect\ndata: {"reason":"reload","retry_ms":1}\n\n`]),
+    ...[1, 2, 3].map(n => answer([text(n, 'a')], { broken: true })),
+    answer([], { broken: true }),
+  ], { retries: 1 });
+  const stream = c.post('/v1', '');
+  await assert.rejects(all(stream), { message: 'network' });
+  assert.equal(stream.lastEventId, `${id}:3`);
+  assert.equal(c.requests.length, 5);
 });
 
 test('Retry-After is in seconds or a date, and one that is too long is for the caller', async () => {
