@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes sure that what the tests need besides Go is there: a C compiler for the
-# race detector, a balancer, Prometheus, and the SDKs that read the dialects. Debian's
-# packages are installed where that takes no question; elsewhere the message
-# names them.
+# race detector, a balancer, Prometheus, a browser, Python, and the npm packages
+# of the tests. Debian's packages are installed where that takes no question;
+# elsewhere the message names them.
 set -eu
 
 # need <command> <package>... installs the packages if the command is missing.
@@ -24,9 +24,13 @@ need "$(go env CC)" gcc libc6-dev
 need haproxy haproxy
 scripts/prometheus.sh
 
-# npm leaves a lock file of what it installed, newer than the one it read.
-sdks=test/sdk
 need npm nodejs npm
-if [ -z "$(find $sdks/node_modules/.package-lock.json -newer $sdks/package-lock.json 2>/dev/null)" ]; then
-	npm ci --prefix $sdks --no-audit --no-fund
-fi
+need chromium chromium fonts-dejavu-core
+need python3 python3
+
+# npm leaves a lock file of what it installed, newer than the one it read.
+for packages in test/sdk client test/browser examples/usechat; do
+	if [ -z "$(find $packages/node_modules/.package-lock.json -newer $packages/package-lock.json 2>/dev/null)" ]; then
+		npm ci --prefix $packages --no-audit --no-fund
+	fi
+done

@@ -26,6 +26,7 @@ type digest struct {
 	passed, failed, skipped int
 	skips                   []string // "package.Test: reason"
 	marked                  []string // tests that printed sharedMark
+	toolless                []string // tests that were skipped with toolMark
 }
 
 // packageRun is what one package printed so far. It is kept to the end of the
@@ -136,7 +137,11 @@ func (d *digest) endTest(t *testRun, ev *event) {
 		d.failed++
 	case "skip":
 		d.skipped++
-		d.skips = append(d.skips, ev.Package+"."+ev.Test+": "+reason(t.output.String()))
+		why := reason(t.output.String())
+		d.skips = append(d.skips, ev.Package+"."+ev.Test+": "+why)
+		if strings.Contains(why, toolMark) {
+			d.toolless = append(d.toolless, ev.Package+"."+ev.Test)
+		}
 	}
 }
 

@@ -110,6 +110,22 @@ func TestC(t *testing.T) { t.Log("`+mark+`, and yet it passes") }
 	}
 }
 
+func TestSkippedForWantOfAProgram(t *testing.T) {
+	t.Parallel()
+	mark := toolMark[:4] + "\"+\"" + toolMark[4:]
+	d, _, _ := digestSource(t, `package p
+
+import "testing"
+
+func TestA(t *testing.T) { t.Skip("`+mark+`: a browser is missing") }
+func TestB(t *testing.T) { t.Skip("for another reason") }
+func TestC(t *testing.T) { t.Log("`+mark+`") }
+`)
+	if want := []string{"example.com/p.TestA"}; !slices.Equal(d.toolless, want) {
+		t.Errorf("%q, want %q", d.toolless, want)
+	}
+}
+
 // A report can hold what is no report, and stop in the middle.
 func TestBrokenReport(t *testing.T) {
 	t.Parallel()
@@ -132,6 +148,12 @@ func TestBrokenReport(t *testing.T) {
 // digestOf runs the digest over a package of one test file.
 func digestOf(t *testing.T, source string) (printed string, marked []string, code int) {
 	t.Helper()
+	d, printed, code := digestSource(t, source)
+	return printed, d.marked, code
+}
+
+func digestSource(t *testing.T, source string) (d *digest, printed string, code int) {
+	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":    "module example.com/p\n\ngo 1.26\n",
@@ -142,7 +164,7 @@ func digestOf(t *testing.T, source string) (printed string, marked []string, cod
 		}
 	}
 	var out bytes.Buffer
-	d := newDigest(&out)
+	d = newDigest(&out)
 	cmd := goTest("-count=1", "./...")
 	cmd.Dir = dir
 	code, err := run(cmd, d)
@@ -150,5 +172,5 @@ func digestOf(t *testing.T, source string) (printed string, marked []string, cod
 		t.Fatal(err)
 	}
 	d.summarize()
-	return out.String(), d.marked, code
+	return d, out.String(), code
 }

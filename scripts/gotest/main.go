@@ -6,8 +6,9 @@
 //
 // All arguments are those of go test. It must run in the root of the checkout.
 //
-// The invariant: it exits with 0 only if go test did, and if no test that needs
-// the recorded streams was skipped although they are there.
+// The invariant: it exits with 0 only if go test did, if no test that needs the
+// recorded streams was skipped although they are there, and in CI if none was
+// skipped for want of a program.
 package main
 
 import (
@@ -25,6 +26,10 @@ const (
 	sharedDir  = "../shared/corpus"
 )
 
+// Tests that need a program besides Go, such as a browser, skip with this mark
+// where it is missing. CI has installed all of them.
+const toolMark = "SKIP-TOOL"
+
 func main() {
 	// An interrupt reaches go test as well, which ends by it. Waiting for that
 	// keeps what it prints last, so the signal is taken and dropped here.
@@ -40,6 +45,13 @@ func main() {
 	if _, err := os.Stat(sharedDir); err == nil && len(d.marked) > 0 {
 		fmt.Printf("FAIL: skipped for want of the recorded streams, but %s is there:\n", sharedDir)
 		for _, name := range d.marked {
+			fmt.Println("    " + name)
+		}
+		code = max(code, 1)
+	}
+	if os.Getenv("CI") != "" && len(d.toolless) > 0 {
+		fmt.Println("FAIL: skipped for want of a program, which scripts/testdeps.sh should have installed:")
+		for _, name := range d.toolless {
 			fmt.Println("    " + name)
 		}
 		code = max(code, 1)
