@@ -1,0 +1,75 @@
+package redis
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/store"
+)
+
+// parseChannel reads the answer of channelScript to somebody who has had all
+// notices up to a number in an epoch, or nothing where both are empty.
+func parseChannel(answer []rueidis.RedisMessage, epoch, had string) (page store.ChannelPage, err error) {
+	text := make([]string, len(answer))
+	for i := range answer {
+		if text[i], err = answer[i].ToString(); err != nil {
+			return page, corrupt("channel")
+		}
+	}
+	if len(text) < 4 {
+		return page, corrupt("channel")
+	}
+	head, err1 := strconv.ParseUint(text[1], 10, 53)
+	first, err2 := strconv.ParseUint(text[2], 10, 53)
+	count, err3 := strconv.Atoi(text[3])
+	text, now := text[4:], text[0]
+	if err1 != nil || err2 != nil || err3 != nil || count < 0 || count > len(text) || now == "" {
+		return page, corrupt("channel")
+	}
+	if had != "" {
+		last, _ := strconv.ParseUint(had, 10, 64)
+		switch {
+		case epoch != now:
+			return page, store.ErrExpired
+		case last > head:
+			return page, store.ErrUnknown
+		case last < head && first != last+1:
+			return page, store.ErrExpired
+		}
+	}
+	page.Head = store.NewPosition(now, head)
+	for i, notice := range text[:count] {
+		n, err := store.ParseNotice(store.NewPosition(now, first+uint64(i)), notice)
+		if err != nil {
+			return page, err
+		}
+		page.Notices = append(page.Notices, n)
+	}
+	page.Running, err = parseRunning(text[count:])
+	return page, err
+}
+
+// parseRunning reads the fields of a channel's hash: what runs has the number of
+// the notice that it has started.
+func parseRunning(fields []string) ([]string, error) {
+	numbers := make(map[string]int)
+	var ids []string
+	for pair := range slices.Chunk(fields, 2) {
+		id, running := strings.CutPrefix(pair[0], "r")
+		if !running {
+			continue
+		}
+		n, err := strconv.Atoi(pair[len(pair)-1])
+		if err != nil || !fanout.IsID(id) {
+			return nil, corrupt("running")
+		}
+		numbers[id] = n
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int { return numbers[a] - numbers[b] })
+	return ids, nil
+}

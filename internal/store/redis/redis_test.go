@@ -1,0 +1,37 @@
+package redis_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/redistest"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/store"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/store/redis"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open returns a Store for a server that the test closes.
+func open(t testing.TB, url string) *redis.Store {
+	t.Helper()
+	s, err := redis.Open(redis.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t, server.URL()) })
+}
+
+func TestConformanceInACluster(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 3)
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t, servers[0].URL()) })
+}
