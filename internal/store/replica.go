@@ -253,21 +253,27 @@ func (r *Replica) beat(ctx context.Context) {
 	lease := r.store.Lease()
 	tick := time.NewTicker(lease / beats)
 	defer tick.Stop()
-	trusted := time.Now().Add(lease)
+	renewed := time.Now()
+	trusted := renewed.Add(lease)
 	for {
 		if control == nil {
 			control, _ = r.Subscribe(ctx, Topic{Kind: ReplicaTopic, Name: r.name}, r.hear)
 		}
 		beat, err := r.renew(ctx)
 		now := time.Now()
+		// A Beat that failed may have come to the store late and renewed what
+		// had run out before: so the own clock counts as well.
+		lapsed := err == nil && (beat.Lapsed || now.Sub(renewed) > lease)
 		switch {
-		case err != nil || beat.Lapsed:
-			// The others' leases may have run out for the same reason.
-			trusted = now.Add(lease)
+		case err != nil || lapsed:
+			trusted = now.Add(lease) // the others' leases may have run out for the same reason
 		case now.After(trusted) && len(beat.Missing) > 0:
 			r.bury(beat.Missing)
 		}
-		if err == nil && beat.Lapsed {
+		if err == nil {
+			renewed = now
+		}
+		if lapsed {
 			r.check()
 		}
 		select {

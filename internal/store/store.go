@@ -91,7 +91,8 @@ type Store interface {
 	Channel(ctx context.Context, ch Channel, after Position, limit int) (ChannelPage, error)
 
 	// Subscribe calls deliver for every message of a topic that is sent after
-	// Subscribe has returned, in order, from one goroutine at a time. deliver
+	// Subscribe has returned, in order, from one goroutine at a time. What was
+	// sent before may come as well. deliver
 	// must not block and must not call the Store. Where messages may have been
 	// lost, it gets one with Reset, after which none is lost again.
 	Subscribe(ctx context.Context, t Topic, deliver func(Message)) (Subscription, error)

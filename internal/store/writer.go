@@ -325,8 +325,7 @@ func (w *Writer) step() error {
 	w.mu.Lock()
 	announce, verify, about := w.announce && !w.announced, w.verify, w.about
 	ended := w.ended
-	w.verify, w.bytes = false, 0
-	w.batcher.Wrote(time.Now())
+	w.verify = false
 	w.mu.Unlock()
 
 	if w.ref.ID == "" {
@@ -339,6 +338,9 @@ func (w *Writer) step() error {
 		}
 		return w.lost(err)
 	}
+	w.mu.Lock()
+	w.bytes = 0
+	w.mu.Unlock()
 	w.events = w.log.Since(w.events[:0], w.written, callBytes)
 	defer clear(w.events)
 	switch {
@@ -403,6 +405,9 @@ func (w *Writer) lost(err error) error {
 
 // write writes events, and with them the end where they have it.
 func (w *Writer) write(about *About) error {
+	w.mu.Lock()
+	w.batcher.Wrote(time.Now())
+	w.mu.Unlock()
 	first := w.written + 1
 	data, err := Encode(w.data[:0], first, w.events)
 	if err != nil {

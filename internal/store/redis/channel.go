@@ -5,29 +5,22 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/rueidis"
-
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/store"
 )
 
 // parseChannel reads the answer of channelScript to somebody who has had all
 // notices up to a number in an epoch, or nothing where both are empty.
-func parseChannel(answer []rueidis.RedisMessage, epoch, had string) (page store.ChannelPage, err error) {
-	text := make([]string, len(answer))
-	for i := range answer {
-		if text[i], err = answer[i].ToString(); err != nil {
-			return page, corrupt("channel")
-		}
-	}
-	if len(text) < 4 {
+func parseChannel(answer []string, epoch, had string) (page store.ChannelPage, err error) {
+	if len(answer) < 4 {
 		return page, corrupt("channel")
 	}
-	head, err1 := strconv.ParseUint(text[1], 10, 53)
-	first, err2 := strconv.ParseUint(text[2], 10, 53)
-	count, err3 := strconv.Atoi(text[3])
-	text, now := text[4:], text[0]
-	if err1 != nil || err2 != nil || err3 != nil || count < 0 || count > len(text) || now == "" {
+	now := answer[0]
+	head, err1 := strconv.ParseUint(answer[1], 10, 53)
+	first, err2 := strconv.ParseUint(answer[2], 10, 53)
+	count, err3 := strconv.Atoi(answer[3])
+	rest := answer[4:]
+	if err1 != nil || err2 != nil || err3 != nil || count < 0 || count > len(rest) || now == "" {
 		return page, corrupt("channel")
 	}
 	if had != "" {
@@ -42,14 +35,14 @@ func parseChannel(answer []rueidis.RedisMessage, epoch, had string) (page store.
 		}
 	}
 	page.Head = store.NewPosition(now, head)
-	for i, notice := range text[:count] {
+	for i, notice := range rest[:count] {
 		n, err := store.ParseNotice(store.NewPosition(now, first+uint64(i)), notice)
 		if err != nil {
 			return page, err
 		}
 		page.Notices = append(page.Notices, n)
 	}
-	page.Running, err = parseRunning(text[count:])
+	page.Running, err = parseRunning(rest[count:])
 	return page, err
 }
 

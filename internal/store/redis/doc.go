@@ -20,5 +20,6 @@
 //
 // The messages: {<id>}:e has the batches of a response, ch:{<hash>}:e the notices
 // of a channel, and replica:<replica> the ids that a replica is to cancel. In a
-// cluster they go over its bus to every node.
+// cluster they go over its bus to every node, and where nothing has come for some
+// seconds the log is read, since the bus may lose the last message.
 package redis

@@ -29,6 +29,11 @@ type hub struct {
 	topics map[string]*topic
 }
 
+// doubt is how long nothing may come on a topic in a cluster, whose bus gives no
+// guarantee, before its subscribers are to look for themselves. Elsewhere, and
+// where something comes, a loss is noticed.
+const doubt = 5 * time.Second
+
 // topic is a channel of Redis. It is guarded by hub.mu; subscribers is never
 // changed, but replaced.
 type topic struct {
@@ -37,6 +42,7 @@ type topic struct {
 	acks        int           // SUBSCRIBEs that Redis has not answered
 	ready       chan struct{} // closed when messages come
 	lost        bool          // messages came before the connection was lost
+	silent      bool          // nothing came since the last tick of doubt
 }
 
 // subscriber is a store.Subscription.
@@ -170,6 +176,12 @@ func (h *hub) session(ctx context.Context) error {
 		for range lost { // after it, no hook is called
 		}
 	}()
+	var ticks <-chan time.Time
+	if !together(client) {
+		ticker := time.NewTicker(doubt)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
 	for {
 		if err := h.reconcile(ctx, conn); err != nil {
 			conn.Close()
@@ -177,6 +189,8 @@ func (h *hub) session(ctx context.Context) error {
 		}
 		select {
 		case <-h.kick:
+		case <-ticks:
+			h.doubt()
 		case err := <-lost:
 			return err
 		case <-ctx.Done():
@@ -275,6 +289,22 @@ func (h *hub) acknowledge(a rueidis.PubSubSubscription) {
 	}
 }
 
+// doubt lets the subscribers of silent topics look for themselves.
+func (h *hub) doubt() {
+	var doubtful []*subscriber
+	h.mu.Lock()
+	for _, t := range h.topics {
+		if t.silent && t.isReady() {
+			doubtful = append(doubtful, t.subscribers...)
+		}
+		t.silent = true
+	}
+	h.mu.Unlock()
+	for _, s := range doubtful {
+		s.send(store.Message{Reset: true})
+	}
+}
+
 // wakeIfUnused lets the hub forget a topic. The caller holds mu.
 func (h *hub) wakeIfUnused(t *topic) {
 	if len(t.subscribers) == 0 {
@@ -287,7 +317,7 @@ func (h *hub) message(m rueidis.PubSubMessage) {
 	h.mu.Lock()
 	var subscribers []*subscriber
 	if t := h.topics[m.Channel]; t != nil {
-		subscribers = t.subscribers
+		subscribers, t.silent = t.subscribers, false
 	}
 	h.mu.Unlock()
 	if len(subscribers) == 0 {

@@ -90,7 +90,7 @@ func (s *Store) call(ctx context.Context, f func(ctx context.Context, client rue
 }
 
 // exec runs a script and returns what comes after "ok" in its answer.
-func (s *Store) exec(ctx context.Context, script *rueidis.Lua, keys, args []string) (answer []rueidis.RedisMessage, err error) {
+func (s *Store) exec(ctx context.Context, script *rueidis.Lua, keys, args []string) (answer []string, err error) {
 	err = s.call(ctx, func(ctx context.Context, client rueidis.Client) error {
 		answer, err = run(ctx, client, script, keys, args)
 		return err
@@ -99,16 +99,29 @@ func (s *Store) exec(ctx context.Context, script *rueidis.Lua, keys, args []stri
 }
 
 // run runs a script.
-func run(ctx context.Context, client rueidis.Client, script *rueidis.Lua, keys, args []string) ([]rueidis.RedisMessage, error) {
-	answer, err := script.Exec(ctx, client, keys, args).ToArray()
+func run(ctx context.Context, client rueidis.Client, script *rueidis.Lua, keys, args []string) ([]string, error) {
+	list, err := script.Exec(ctx, client, keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
 	}
+	answer := make([]string, len(list))
+	for i := range list {
+		if n, err := list[i].ToInt64(); err == nil {
+			answer[i] = strconv.FormatInt(n, 10)
+		} else if answer[i], err = list[i].ToString(); err != nil {
+			return nil, corrupt("a list in a list")
+		}
+	}
+	return parseAnswer(answer)
+}
+
+// parseAnswer returns what comes after the first word of an answer, which with
+// ErrGap says how far the log goes.
+func parseAnswer(answer []string) ([]string, error) {
 	if len(answer) == 0 {
 		return nil, corrupt("empty answer")
 	}
-	word, _ := answer[0].ToString()
-	switch word {
+	switch answer[0] {
 	case answerOK:
 		return answer[1:], nil
 	case answerUnknown:
@@ -125,10 +138,10 @@ func run(ctx context.Context, client rueidis.Client, script *rueidis.Lua, keys, 
 
 func corrupt(what string) error { return fmt.Errorf("redis store: %w: %s", store.ErrCorrupt, what) }
 
-// number reads a number that is not negative.
-func number(m *rueidis.RedisMessage) (int, error) {
-	n, err := m.AsInt64()
-	if err != nil || n < 0 || n > 1<<53 {
+// number reads a number that is not negative and fits an index.
+func number(text string) (int, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
 		return 0, corrupt("not a number")
 	}
 	return int(n), nil
@@ -164,8 +177,8 @@ func (s *Store) Begin(ctx context.Context, spec *store.Spec) (store.Begun, error
 	if len(answer) != 2 {
 		return store.Begun{}, corrupt("begin")
 	}
-	fence, err := number(&answer[0])
-	last, err2 := number(&answer[1])
+	fence, err := number(answer[0])
+	last, err2 := number(answer[1])
 	if err = errors.Join(err, err2); err != nil {
 		return store.Begun{}, err
 	}
@@ -201,8 +214,7 @@ func (s *Store) claim(ctx context.Context, ref store.Ref, spec *store.Spec) (*st
 		if len(answer) != 2 {
 			return nil, corrupt("claim")
 		}
-		id, _ := answer[0].ToString()
-		body, _ := answer[1].ToString()
+		id, body := answer[0], answer[1]
 		if id == ref.ID {
 			return nil, nil
 		}
@@ -311,7 +323,7 @@ func (s *Store) write(ctx context.Context, ref store.Ref, n store.Notice, script
 		}
 		answer, err := run(ctx, client, script, keys, args)
 		if errors.Is(err, store.ErrGap) && len(answer) == 1 {
-			if ack.Last, err = number(&answer[0]); err == nil {
+			if ack.Last, err = number(answer[0]); err == nil {
 				err = store.ErrGap
 			}
 		}
@@ -327,17 +339,16 @@ func (s *Store) write(ctx context.Context, ref store.Ref, n store.Notice, script
 	})
 }
 
-func parseAck(answer []rueidis.RedisMessage, ack *store.Ack) error {
+func parseAck(answer []string, ack *store.Ack) error {
 	if len(answer) != 3 {
 		return corrupt("acknowledgment")
 	}
 	var err error
-	if ack.Last, err = number(&answer[0]); err != nil {
+	if ack.Last, err = number(answer[0]); err != nil {
 		return err
 	}
-	wish, _ := answer[1].ToString()
-	followers, err := number(&answer[2])
-	ack.Cancel, ack.Followed = wish != "", followers > 0
+	followers, err := number(answer[2])
+	ack.Cancel, ack.Followed = answer[1] != "", followers > 0
 	return err
 }
 
@@ -481,23 +492,18 @@ func (s *Store) Read(ctx context.Context, id string, after int) (store.Page, err
 	return parsePage(answer)
 }
 
-func parsePage(answer []rueidis.RedisMessage) (page store.Page, err error) {
+func parsePage(answer []string) (page store.Page, err error) {
 	if len(answer) < 2 {
 		return page, corrupt("page")
 	}
-	if page.Last, err = number(&answer[0]); err != nil {
+	if page.Last, err = number(answer[0]); err != nil {
 		return page, err
 	}
-	status, _ := answer[1].ToString()
-	if page.Status, err = store.ParseStatus(status); err != nil {
+	if page.Status, err = store.ParseStatus(answer[1]); err != nil {
 		return page, err
 	}
-	for i := range answer[2:] {
-		batch, err := answer[2+i].AsBytes()
-		if err != nil {
-			return page, corrupt("batch")
-		}
-		page.Batches = append(page.Batches, batch)
+	for _, batch := range answer[2:] {
+		page.Batches = append(page.Batches, []byte(batch))
 	}
 	return page, nil
 }
