@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes sure that what the tests need besides Go is there: a C compiler for the
-# race detector, a balancer, Prometheus, and the SDKs that read the dialects. Debian's
-# packages are installed where that takes no question; elsewhere the message
-# names them.
+# race detector, a balancer, Prometheus, Redis, and the SDKs that read the
+# dialects. Debian's packages are installed where that takes no question;
+# elsewhere the message names them.
 set -eu
 
 # need <command> <package>... installs the packages if the command is missing.
@@ -22,7 +22,9 @@ need() {
 
 need "$(go env CC)" gcc libc6-dev
 need haproxy haproxy
-scripts/prometheus.sh
+# The tests of deploy/ load the alert rules and ask the queries of the dashboard.
+scripts/daemon.sh prometheus prometheus promtool
+scripts/daemon.sh redis-server redis-server
 
 # npm leaves a lock file of what it installed, newer than the one it read.
 sdks=test/sdk

@@ -141,11 +141,11 @@ func (s *Server) Do(args ...string) string {
 
 func text(m *rueidis.RedisMessage) string {
 	if list, err := m.ToArray(); err == nil {
-		all := ""
+		var all strings.Builder
 		for i := range list {
-			all += text(&list[i]) + "\n"
+			all.WriteString(text(&list[i]) + "\n")
 		}
-		return all
+		return all.String()
 	}
 	if n, err := m.ToInt64(); err == nil {
 		return strconv.FormatInt(n, 10)

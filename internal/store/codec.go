@@ -25,7 +25,7 @@ import (
 //	    the id and the name that its first event has
 //	    count    of its events
 //	    lengths  of their texts
-//	    texts    one behind the other
+//	    bytes    of them, one text behind the other
 //	terminal     JSON up to the end; empty where the response goes on
 //
 // All numbers are varints. A log that is compacted is one batch, so that there

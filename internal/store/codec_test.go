@@ -85,22 +85,22 @@ func TestDecodeRefuses(t *testing.T) {
 		return event.Event{Kind: event.Failed, Err: &event.Error{Upstream: []byte(upstream)}}
 	}
 	for name, data := range map[string][]byte{
-		"nothing":               {},
-		"another version":       append([]byte{2}, encode(event.Event{Kind: event.Text, Text: []byte("a")})[1:]...),
-		"index 0":               {1, 0, 0},
-		"a quotation mark":      encode(event.Event{Kind: event.Text, Text: []byte(`"`)}),
-		"a line feed":           encode(event.Event{Kind: event.Text, Text: []byte("\n")}),
-		"half a character":      encode(event.Event{Kind: event.Text, Text: []byte("\xe4")}),
-		"no text":               encode(event.Event{Kind: event.Text}),
-		"a kind that is unkown": {1, 1, 1, 99, 0, 1, 1, 'a'},
-		"usage":                 {1, 1, 1, byte(event.Usage), 0, 1, 1, 'a'},
-		"many lengths":          {1, 1, 1, 1, 0, 255, 255, 255, 255, 7},
-		"a long text":           {1, 1, 1, 1, 0, 1, 255, 255, 255, 255, 7, 'a'},
-		"many runs":             {1, 1, 255, 255, 3},
-		"both ends":             append([]byte{1, 1, 0}, `{"result":{},"error":{}}`...),
-		"an upstream on lines":  encode(failed("{\n}")),
-		"an upstream in pieces": encode(failed("{")),
-		"an upstream text":      encode(failed(`"a"`)),
+		"nothing":                {},
+		"another version":        append([]byte{2}, encode(event.Event{Kind: event.Text, Text: []byte("a")})[1:]...),
+		"index 0":                {1, 0, 0},
+		"a quotation mark":       encode(event.Event{Kind: event.Text, Text: []byte(`"`)}),
+		"a line feed":            encode(event.Event{Kind: event.Text, Text: []byte("\n")}),
+		"half a character":       encode(event.Event{Kind: event.Text, Text: []byte("\xe4")}),
+		"no text":                encode(event.Event{Kind: event.Text}),
+		"a kind that is unknown": {1, 1, 1, 99, 0, 1, 1, 'a'},
+		"usage":                  {1, 1, 1, byte(event.Usage), 0, 1, 1, 'a'},
+		"many lengths":           {1, 1, 1, 1, 0, 255, 255, 255, 255, 7},
+		"a long text":            {1, 1, 1, 1, 0, 1, 255, 255, 255, 255, 7, 'a'},
+		"many runs":              {1, 1, 255, 255, 3},
+		"both ends":              append([]byte{1, 1, 0}, `{"result":{},"error":{}}`...),
+		"an upstream on lines":   encode(failed("{\n}")),
+		"an upstream in pieces":  encode(failed("{")),
+		"an upstream text":       encode(failed(`"a"`)),
 	} {
 		if _, events, err := store.Decode(data); !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("%s: %+v, %v", name, events, err)

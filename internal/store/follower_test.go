@@ -54,6 +54,7 @@ func (l *lossy) reset() {
 }
 
 func TestFollowLossy(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			play(t, func(s *scene) {
@@ -175,6 +176,7 @@ func TestFollowerAway(t *testing.T) {
 }
 
 func TestFollowerIsToldWhatWentWrong(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		do   func(s *scene)
 		want error

@@ -191,7 +191,7 @@ func (r *Replica) Subscribe(ctx context.Context, t Topic, deliver func(Message))
 func (r *Replica) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
-	var writers []*Writer
+	writers := make([]*Writer, 0, len(r.writers))
 	for _, w := range r.writers {
 		writers = append(writers, w)
 	}

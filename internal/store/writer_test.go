@@ -221,6 +221,7 @@ func (s *scene) complete() {
 // The first frame goes at once, then one each 100 ms, or 40 ms when somebody
 // follows.
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	for _, followed := range []bool{false, true} {
 		t.Run(map[bool]string{false: "alone", true: "followed"}[followed], func(t *testing.T) {
 			play(t, func(s *scene) {
@@ -232,12 +233,13 @@ func TestBatches(t *testing.T) {
 					s.say("a")
 					time.Sleep(20 * time.Millisecond)
 				}
-				want := []time.Duration{0, 100, 200, 300, 400, 500}
+				every, batches := 100*time.Millisecond, 6
 				if followed {
-					want = []time.Duration{0, 40, 80, 120, 160, 200, 240, 280, 320, 360, 400, 440, 480}
+					every, batches = 40*time.Millisecond, 13
 				}
-				for i := range want {
-					want[i] *= time.Millisecond
+				var want []time.Duration
+				for at := time.Duration(0); len(want) < batches; at += every {
+					want = append(want, at)
 				}
 				if got := s.toA.at[:min(len(want), len(s.toA.at))]; !slices.Equal(got, want) {
 					s.Errorf("batches at %v, want %v", got, want)

@@ -46,14 +46,14 @@ func (r *response) end(finish event.FinishReason) {
 	r.writer.Ended()
 }
 
-// followed returns a copy on B that has had so many events.
-func (s *scene) followed(r *response, events int) *storetest.Log {
+// followed returns a copy on B that has had the first event.
+func (s *scene) followed(r *response) *storetest.Log {
 	s.Helper()
 	copied := storetest.NewLog()
 	if _, _, err := s.b.Follow(s.Context(), r.spec.ID, r.spec.Access, copied); err != nil {
 		s.Fatal(err)
 	}
-	s.await(copied, events)
+	s.await(copied, 1)
 	return copied
 }
 
@@ -84,7 +84,7 @@ func TestOwnerDies(t *testing.T) {
 	silent.say("Hi")
 	var copies []*storetest.Log
 	for range 3 {
-		copies = append(copies, s.followed(speaking, 1), s.followed(silent, 1))
+		copies = append(copies, s.followed(speaking), s.followed(silent))
 	}
 	time.Sleep(s.lease()) // a replica trusts its own link after that
 	s.toA.Stall(true)
@@ -128,7 +128,7 @@ func TestOwnerLeaves(t *testing.T) {
 	s := newScene(t)
 	r := s.start()
 	r.say("Hi")
-	copied := s.followed(r, 1)
+	copied := s.followed(r)
 	time.Sleep(s.lease())
 	if err := s.a.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestCancelFromAnotherReplica(t *testing.T) {
 	s := newScene(t)
 	r := s.start()
 	r.say("Hi")
-	copied := s.followed(r, 1)
+	copied := s.followed(r)
 	s.running.Go(func() {
 		<-r.owner.Cancelled
 		r.end(event.FinishCancelled)
@@ -169,7 +169,7 @@ func TestCancelWhileTheOwnerIsAway(t *testing.T) {
 	s := newScene(t)
 	r := s.start()
 	r.say("Hi")
-	s.followed(r, 1)
+	s.followed(r)
 	s.toA.Refuse(true)
 	meta, err := s.b.Cancel(t.Context(), r.spec.ID, r.spec.Access, 100*time.Millisecond)
 	if err != nil || meta.Status != fanout.InProgress {

@@ -14,13 +14,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open returns a Store for a server that the test closes.
-func open(t testing.TB, url string) *redis.Store {
-	t.Helper()
+func open(tb testing.TB, url string) *redis.Store {
+	tb.Helper()
 	s, err := redis.Open(redis.Config{URL: url})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	tb.Cleanup(func() { _ = s.Close() })
 	return s
 }
 

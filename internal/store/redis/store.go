@@ -522,12 +522,11 @@ func (s *Store) Cancel(ctx context.Context, id string, as fanout.Access) (store.
 func (s *Store) Channel(ctx context.Context, ch store.Channel, after store.Position, limit int) (store.ChannelPage, error) {
 	var epoch, had string
 	if after != "" {
-		number := uint64(0)
-		var err error
-		if epoch, number, err = after.Parse(); err != nil {
+		of, number, err := after.Parse()
+		if err != nil {
 			return store.ChannelPage{}, err
 		}
-		had = strconv.FormatUint(number, 10)
+		epoch, had = of, strconv.FormatUint(number, 10)
 	}
 	base := s.keys.channel(ch)
 	answer, err := s.exec(ctx, channelScript, []string{base + "m", base + "n"}, []string{had, strconv.Itoa(limit)})
@@ -575,9 +574,9 @@ func (s *Store) follow(ctx context.Context, id string) error {
 // Beat implements store.Store.
 func (s *Store) Beat(ctx context.Context, replica string, others []string) (beat store.Beat, err error) {
 	err = s.call(ctx, func(ctx context.Context, client rueidis.Client) error {
-		commands := []rueidis.Completed{
-			client.B().Set().Key(s.keys.lease(replica)).Value("1").Get().PxMilliseconds(s.lease.Milliseconds()).Build(),
-		}
+		commands := make([]rueidis.Completed, 0, 1+len(others))
+		commands = append(commands,
+			client.B().Set().Key(s.keys.lease(replica)).Value("1").Get().PxMilliseconds(s.lease.Milliseconds()).Build())
 		for _, other := range others {
 			commands = append(commands, client.B().Exists().Key(s.keys.lease(other)).Build())
 		}
