@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,6 +10,29 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/store"
 )
+
+// Channel implements store.Store.
+func (s *Store) Channel(ctx context.Context, ch store.Channel, after store.Position, limit int) (store.ChannelPage, error) {
+	var epoch, had string
+	if after != "" {
+		of, number, err := after.Parse()
+		if err != nil {
+			return store.ChannelPage{}, err
+		}
+		epoch, had = of, strconv.FormatUint(number, 10)
+	}
+	base := s.keys.channel(ch)
+	answer, err := s.exec(ctx, channelScript, []string{base + "m", base + "n"}, []string{had, strconv.Itoa(limit)})
+	switch {
+	case errors.Is(err, store.ErrUnknown) && after == "":
+		return store.ChannelPage{}, nil
+	case errors.Is(err, store.ErrUnknown):
+		return store.ChannelPage{}, store.ErrExpired
+	case err != nil:
+		return store.ChannelPage{}, err
+	}
+	return parseChannel(answer, epoch, had)
+}
 
 // parseChannel reads the answer of channelScript to somebody who has had all
 // notices up to a number in an epoch, or nothing where both are empty.

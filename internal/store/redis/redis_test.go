@@ -11,7 +11,10 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A client of rueidis' that could not connect sleeps a second before it ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
 
 // open returns a Store for a server that the test closes.
 func open(tb testing.TB, url string) *redis.Store {
