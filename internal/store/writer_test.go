@@ -148,12 +148,14 @@ func play(t *testing.T, f func(s *scene)) {
 		s.a, s.b = store.Join(s.toA, nil), store.Join(s.toB, nil)
 		s.start()
 		synctest.Wait()
-		f(s)
-		for _, r := range []*store.Replica{s.a, s.b} {
-			if err := r.Close(t.Context()); err != nil && !errors.Is(err, errAway) {
-				t.Error(err)
+		defer func() {
+			for _, r := range []*store.Replica{s.a, s.b} {
+				if err := r.Close(context.Background()); err != nil && !errors.Is(err, errAway) {
+					t.Error(err)
+				}
 			}
-		}
+		}()
+		f(s)
 	})
 }
 
@@ -241,7 +243,10 @@ func TestBatches(t *testing.T) {
 				for at := time.Duration(0); len(want) < batches; at += every {
 					want = append(want, at)
 				}
-				if got := s.toA.at[:min(len(want), len(s.toA.at))]; !slices.Equal(got, want) {
+				s.toA.mu.Lock()
+				got := s.toA.at[:min(len(want), len(s.toA.at))]
+				s.toA.mu.Unlock()
+				if !slices.Equal(got, want) {
 					s.Errorf("batches at %v, want %v", got, want)
 				}
 				s.end()

@@ -156,7 +156,7 @@ func (s *scene) finish(name string) {
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	const responses, tokens = 20, 600 // about 6 s
+	const responses, tokens = 8, 600 // about 6 s
 	var running sync.WaitGroup
 	for _, test := range []struct {
 		name  string
