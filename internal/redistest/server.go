@@ -8,6 +8,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -154,15 +155,20 @@ func text(m *rueidis.RedisMessage) string {
 	return strings.TrimPrefix(s, "txt:") // how RESP3 begins a long text
 }
 
-// FreeAddr returns an address on which nothing listens.
+// FreeAddr returns an address on which nothing listens. Its port is none that the
+// system gives to outgoing connections, which may take it while a server restarts.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	const first, last, attempts = 12000, 32000, 100
+	for range attempts {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first))) //nolint:gosec // a test
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	tb.Fatal("no free port")
+	return ""
 }
 
 // Cluster starts a cluster of so many servers, each with a part of the slots and

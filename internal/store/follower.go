@@ -43,7 +43,8 @@ type Follower struct {
 
 	mu      sync.Mutex // guards what follows, and is held while the Sink is fed
 	sub     Subscription
-	last    int // index of the last event that the Sink has
+	last    int       // index of the last event that the Sink has
+	heard   time.Time // when the last message came
 	reading bool
 	held    [][]byte // messages that came while reading
 	again   bool     // read again: messages may have been lost
@@ -74,6 +75,13 @@ func (f *Follower) release() {
 	}
 }
 
+// lastHeard returns when the last message came.
+func (f *Follower) lastHeard() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.heard
+}
+
 // start begins to read, with the subscription if the response goes on.
 func (f *Follower) start(sub Subscription) {
 	f.mu.Lock()
@@ -91,6 +99,9 @@ func (f *Follower) start(sub Subscription) {
 func (f *Follower) deliver(m Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !m.Reset {
+		f.heard = time.Now()
+	}
 	switch {
 	case f.ended:
 	case m.Gone:

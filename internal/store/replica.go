@@ -312,15 +312,22 @@ func (r *Replica) check() {
 	}
 }
 
-// bury ends the responses of dead replicas that are followed here.
-func (r *Replica) bury(dead []string) {
+// bury ends the responses of dead replicas that are followed here. One that was
+// heard while its lease lasted is not dead, but too busy to renew it.
+func (r *Replica) bury(missing []string) {
 	r.mu.Lock()
 	followers := r.followed()
 	r.mu.Unlock()
+	alive := make(map[string]bool)
+	for _, f := range followers {
+		if time.Since(f.lastHeard()) < r.store.Lease() {
+			alive[f.owner] = true
+		}
+	}
 	var running sync.WaitGroup
 	places := make(chan struct{}, burials)
 	for _, f := range followers {
-		if !slices.Contains(dead, f.owner) {
+		if alive[f.owner] || !slices.Contains(missing, f.owner) {
 			continue
 		}
 		places <- struct{}{}

@@ -340,6 +340,7 @@ func (w *Writer) step() error {
 	}
 	w.mu.Lock()
 	w.bytes = 0
+	head := w.head
 	w.mu.Unlock()
 	w.events = w.log.Since(w.events[:0], w.written, callBytes)
 	defer clear(w.events)
@@ -355,7 +356,7 @@ func (w *Writer) step() error {
 	if about == w.described {
 		about = nil
 	}
-	return w.write(about)
+	return w.write(about, head)
 }
 
 // begin makes the response known where the store could not be asked at first, or
@@ -403,8 +404,9 @@ func (w *Writer) lost(err error) error {
 	return err
 }
 
-// write writes events, and with them the end where they have it.
-func (w *Writer) write(about *About) error {
+// write writes events, and with them the end where they have it. head is how far
+// the log went when they were read from it: what has come since waits for its time.
+func (w *Writer) write(about *About, head int) error {
 	w.mu.Lock()
 	w.batcher.Wrote(time.Now())
 	w.mu.Unlock()
@@ -430,7 +432,7 @@ func (w *Writer) write(about *About) error {
 	}
 	w.replica.metrics.Batch(len(w.events), len(data))
 	w.succeeded(func() {
-		w.written, w.behind = b.Last, w.head > b.Last
+		w.written, w.behind = b.Last, head > b.Last
 		if about != nil {
 			w.described = about
 		}

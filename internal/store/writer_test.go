@@ -33,6 +33,7 @@ type broken struct {
 	late    bool            // writes happen, but are said to have failed
 	swallow bool            // batches are lost, but are said to have been written
 	hold    chan struct{}   // calls wait for it; nil: they do not
+	delay   time.Duration   // of every call
 	appends []store.Batch   // that were tried
 	at      []time.Duration // when, since start
 	ends    int
@@ -50,9 +51,9 @@ func (b *broken) set(away, late bool) {
 // fail returns the error of a call before it is made.
 func (b *broken) fail() error {
 	b.mu.Lock()
-	hold := b.hold
-	away := b.away
+	hold, away, delay := b.hold, b.away, b.delay
 	b.mu.Unlock()
+	time.Sleep(delay)
 	if hold != nil {
 		<-hold
 	}
@@ -254,6 +255,31 @@ func TestBatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What comes during a call waits as well, however long the call takes.
+func TestBatchesThroughASlowLink(t *testing.T) {
+	play(t, func(s *scene) {
+		s.toA.mu.Lock()
+		s.toA.delay = 50 * time.Millisecond
+		s.toA.start = time.Now()
+		s.toA.mu.Unlock()
+		for range 50 {
+			s.say("a")
+			time.Sleep(10 * time.Millisecond)
+		}
+		s.toA.mu.Lock()
+		for i, at := range s.toA.at {
+			if at != time.Duration(i)*100*time.Millisecond {
+				s.Errorf("batches at %v, want one each 100 ms", s.toA.at)
+				break
+			}
+		}
+		s.toA.mu.Unlock()
+		s.end()
+		time.Sleep(time.Second)
+		s.complete()
+	})
 }
 
 func TestBatcher(t *testing.T) {
@@ -480,6 +506,27 @@ func TestNobodyIsTakenForDeadTooEarly(t *testing.T) {
 		}
 		s.end()
 		time.Sleep(2 * time.Second)
+		s.complete()
+		s.same(copied)
+	})
+}
+
+// A replica that is too busy to renew its lease, and yet writes, is not dead.
+func TestBusyIsNotDead(t *testing.T) {
+	play(t, func(s *scene) {
+		copied := s.follow()
+		time.Sleep(lease)
+		for range 60 {
+			if err := s.db.Leave(s.Context(), s.a.Name()); err != nil {
+				s.Fatal(err)
+			}
+			s.say("a")
+			time.Sleep(time.Second)
+		}
+		if end := copied.Terminal(); end != nil {
+			s.Fatalf("the end is %+v", end)
+		}
+		s.end()
 		s.complete()
 		s.same(copied)
 	})

@@ -75,10 +75,11 @@ func (s *scene) await(copied *storetest.Log, events int) {
 }
 
 // The replica that produces dies, and comes back after its lease: its followers
-// are told within 10 s, and it is not believed any more.
+// are told, and it is not believed any more. That the former takes less than 10 s
+// is tested in virtual time.
 func TestOwnerDies(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newScene(t, patient)
 	speaking, silent := s.start(), s.start()
 	speaking.say("Hi")
 	silent.say("Hi")
@@ -95,11 +96,7 @@ func TestOwnerDies(t *testing.T) {
 			t.Errorf("the last event is %+v", end)
 		}
 	}
-	took := time.Since(died)
-	t.Logf("interrupted after %v", took)
-	if took > 10*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	t.Logf("interrupted after %v", time.Since(died))
 	speaking.say(" there")
 	s.toA.Stall(false)
 	for _, r := range []*response{speaking, silent} {
@@ -125,7 +122,7 @@ func (s *scene) lease() time.Duration { return 7 * time.Second }
 // wait for its end.
 func TestOwnerLeaves(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newScene(t, patient)
 	r := s.start()
 	r.say("Hi")
 	copied := s.followed(r)
@@ -140,7 +137,7 @@ func TestOwnerLeaves(t *testing.T) {
 
 func TestCancelFromAnotherReplica(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newScene(t, patient)
 	r := s.start()
 	r.say("Hi")
 	copied := s.followed(r)
@@ -166,7 +163,7 @@ func TestCancelFromAnotherReplica(t *testing.T) {
 // comes with the next append.
 func TestCancelWhileTheOwnerIsAway(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newScene(t, patient)
 	r := s.start()
 	r.say("Hi")
 	s.followed(r)

@@ -26,6 +26,7 @@ import (
 // works lets a response go from one replica to another.
 func works(t *testing.T, c redis.Config) {
 	t.Helper()
+	c.Timeout = redis.Duration(patient)
 	var replicas []*store.Replica
 	for range 2 {
 		db, err := redis.Open(c)

@@ -16,10 +16,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// open returns a Store for a server that the test closes.
+// open returns a Store for a server.
 func open(tb testing.TB, url string) *redis.Store {
 	tb.Helper()
-	s, err := redis.Open(redis.Config{URL: url})
+	s, err := redis.Open(redis.Config{URL: url, Timeout: redis.Duration(patient)})
 	if err != nil {
 		tb.Fatal(err)
 	}
