@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
-	"github.com/caddy-llmstream/caddy-llmstream/test/internal/tools"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 // run runs a script with Chromium before a Caddy.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
-	"github.com/caddy-llmstream/caddy-llmstream/test/internal/tools"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 // The scenarios of scenarios.mjs, in Node.js.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
 	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
-	"github.com/caddy-llmstream/caddy-llmstream/test/internal/tools"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 const (

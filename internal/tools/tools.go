@@ -48,6 +48,24 @@ func Python(tb testing.TB) string {
 	return find(tb, "install Python 3: as root on Debian, scripts/testdeps.sh does", "python3")
 }
 
+// HAProxy returns the path of HAProxy.
+func HAProxy(tb testing.TB) string {
+	tb.Helper()
+	return find(tb, "install HAProxy: as root on Debian, scripts/testdeps.sh does", "haproxy")
+}
+
+// Prometheus returns the path of one of Prometheus's programs.
+func Prometheus(tb testing.TB, program string) string {
+	tb.Helper()
+	return find(tb, "install Prometheus: as root on Debian, scripts/testdeps.sh does", program)
+}
+
+// Redis returns the path of Redis's server.
+func Redis(tb testing.TB) string {
+	tb.Helper()
+	return find(tb, "install Redis 7 or later: as root on Debian, scripts/testdeps.sh does", "redis-server")
+}
+
 // Packages skips the test where the npm packages of a folder are not installed.
 func Packages(tb testing.TB, dir string) {
 	tb.Helper()
