@@ -67,7 +67,7 @@ func TestChunksAreThoseOfNetHTTP(t *testing.T) {
 
 func TestEveryPieceArrivesOnceInOrder(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
-		resp := s.get("/")
+		resp := s.get()
 		f := s.next()
 		var want strings.Builder
 		for i := range 5000 {
@@ -90,7 +90,7 @@ func TestEveryPieceArrivesOnceInOrder(t *testing.T) {
 func TestHandlerWritesBefore(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
 		s.begin = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "first, ") }
-		resp := s.get("/")
+		resp := s.get()
 		f := s.next()
 		f.say("second")
 		f.finish(loop.End)
@@ -103,7 +103,7 @@ func TestHandlerWritesBefore(t *testing.T) {
 // A task that ends without a byte ends the body.
 func TestEmptyBody(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
-		resp := s.get("/")
+		resp := s.get()
 		s.next().finish(loop.End)
 		if got, err := io.ReadAll(resp.Body); len(got) != 0 || err != nil {
 			t.Errorf("got %q and %v", got, err)
@@ -113,7 +113,7 @@ func TestEmptyBody(t *testing.T) {
 
 func TestAbortIsNoGoodEnd(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
-		resp := s.get("/")
+		resp := s.get()
 		f := s.next()
 		f.say("the last words")
 		f.finish(loop.Abort)
@@ -145,7 +145,7 @@ func TestAbortWithUnreadBytes(t *testing.T) {
 
 func TestDrop(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
-		resp := s.get("/")
+		resp := s.get()
 		f := s.next()
 		f.conn.Drop()
 		if _, err := io.ReadAll(resp.Body); err == nil {
@@ -157,9 +157,9 @@ func TestDrop(t *testing.T) {
 
 func TestPanicDropsOnlyItsConnection(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
-		bad, good := s.get("/"), (*http.Response)(nil)
+		bad := s.get()
 		f := s.next()
-		good = s.get("/")
+		good := s.get()
 		g := s.next()
 		f.step = func(*loop.Conn) { panic("of this test") }
 		f.conn.Wake()
@@ -200,7 +200,7 @@ func TestLeavingIsNoticed(t *testing.T) {
 
 func TestAlarm(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *site) {
-		resp := s.get("/")
+		resp := s.get()
 		f := s.next()
 		rings := 0
 		f.step = func(c *loop.Conn) {

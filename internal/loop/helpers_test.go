@@ -75,7 +75,7 @@ func newSite(tb testing.TB, start func(*httptest.Server)) *site {
 	start(s.server)
 	tb.Cleanup(func() {
 		s.server.Client().CloseIdleConnections()
-		s.shutdown(0)
+		_ = s.shutdown(0)
 		s.server.CloseClientConnections()
 		s.server.Close()
 	})
@@ -125,9 +125,9 @@ func await[T any](tb testing.TB, c <-chan T) T {
 }
 
 // get sends a request.
-func (s *site) get(path string) *http.Response {
+func (s *site) get() *http.Response {
 	s.tb.Helper()
-	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.server.URL+path, http.NoBody)
+	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.server.URL, http.NoBody)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

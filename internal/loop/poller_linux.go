@@ -137,7 +137,7 @@ func (s *polled) schedule(c *Conn) { s.loop.queue.push(c) }
 
 func (s *polled) write(w *writer, p []byte) (int, error) {
 	if s.tls != nil {
-		return s.writeTLS(w, p)
+		return s.writeTLS(p)
 	}
 	w.p = p
 	err := s.raw.Control(w.fn)
@@ -184,7 +184,7 @@ func (s *polled) sureRecord() int {
 
 // writeTLS writes no more than the socket is sure to take: a record that is
 // written by half is the end of a connection of TLS.
-func (s *polled) writeTLS(w *writer, p []byte) (int, error) {
+func (s *polled) writeTLS(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
 		if !s.takes() {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/loop"
 )
@@ -143,6 +144,35 @@ func TestHandlerThatStays(t *testing.T) {
 	}
 }
 
+// A deadline that the handler leaves behind does not count.
+func TestDeadlineOfTheHandler(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *site) {
+		take := s.server.Config.Handler
+		s.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			take.ServeHTTP(w, r)
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+		})
+		conn := s.dial()
+		r := send(t, conn, getRequest)
+		f := s.next()
+		select {
+		case e := <-f.ended:
+			t.Fatalf("ended for reason %d: %v", e.reason, e.err)
+		case <-time.After(50 * time.Millisecond): // nothing may happen
+		}
+		f.say("x")
+		f.finish(loop.End)
+		f.expect(t, loop.Finished, nil)
+		if _, err := r.ReadString('0'); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(t.Name(), "wrapped") {
+			send(t, conn, getRequest)
+			s.next()
+		}
+	})
+}
+
 // buffering holds back what is written, head and all.
 type buffering struct{ http.ResponseWriter }
 
@@ -233,7 +263,7 @@ func TestNotTakenOnHTTP2(t *testing.T) {
 		s.EnableHTTP2 = true
 		s.StartTLS()
 	})
-	if resp := s.get("/"); resp.ProtoMajor != 2 {
+	if resp := s.get(); resp.ProtoMajor != 2 {
 		t.Fatalf("the client speaks HTTP/%d", resp.ProtoMajor)
 	}
 	if err := await(t, s.refused); !errors.Is(err, loop.ErrNotTaken) {

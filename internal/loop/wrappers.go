@@ -89,6 +89,6 @@ func caddyWraps(conn net.Conn) (below net.Conn, ofResponse bool) {
 	if !field.IsValid() || !field.CanInterface() {
 		return nil, false
 	}
-	below, _ = field.Interface().(net.Conn)
+	below, _ = reflect.TypeAssert[net.Conn](field)
 	return below, ofResponse
 }

@@ -49,7 +49,7 @@ func frame(b []byte) (framed []byte, at, head int) {
 		return b, headRoom, 0
 	}
 	var digits [headRoom - 2]byte
-	hex := strconv.AppendUint(digits[:0], uint64(size), 16)
+	hex := strconv.AppendUint(digits[:0], uint64(size), 16) //nolint:gosec // a length
 	at = headRoom - 2 - len(hex)
 	copy(b[at:], hex)
 	b[headRoom-2], b[headRoom-1] = '\r', '\n'
