@@ -7,3 +7,9 @@ var (
 )
 
 const HeadRoom = headRoom
+
+// Polled reports whether a connection has no goroutine of its own.
+func Polled(c *Conn) bool {
+	_, own := c.socket.(*attended)
+	return !own
+}

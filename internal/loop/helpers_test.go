@@ -109,7 +109,15 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // next returns the connection that was parked next.
 func (s *site) next() *feed {
 	s.tb.Helper()
-	return await(s.tb, s.parked)
+	select {
+	case f := <-s.parked:
+		return f
+	case err := <-s.refused:
+		s.tb.Fatal(err)
+	case <-time.After(patience):
+		s.tb.Fatal("no request came")
+	}
+	panic("unreachable")
 }
 
 // await returns what comes out of a channel.
