@@ -47,7 +47,7 @@ func (p *Producer) pass(to phase, status int, header http.Header) {
 
 // maxRefusal is how much of a response that can no longer be passed on is told
 // in an error frame, in bytes.
-const maxRefusal = 64 << 10
+const maxRefusal = 16 << 10
 
 // mirror passes a piece of the body on while the decoder looks at it, for as long
 // as it understands what comes.
