@@ -76,7 +76,7 @@ func (p *Producer) finishStream(cause *event.Event, call Call) Call {
 		return Call{}
 	}
 	if p.err = p.passHeld(); p.phase == passing {
-		return call
+		return p.finishPassing(nil, call)
 	}
 	p.append([]event.Event{*refusedTerminal(p.status, nil)}, 0)
 	return Call{}
