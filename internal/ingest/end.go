@@ -109,10 +109,11 @@ func (p *Producer) finishPassing(cause *event.Event, call Call) Call {
 }
 
 // isTruncated reports whether a mirrored stream is one that we know and has
-// ended without a terminal event.
+// ended without a terminal event. Gemini's does not count: Google's clients try
+// again after a clean end without a finish, and not after a broken connection.
 func (p *Producer) isTruncated() bool {
 	return p.phase == mirroring && p.terminal != nil && p.terminal.Kind == event.Failed &&
-		p.terminal.Err.Code == event.CodeUpstreamTruncated
+		p.terminal.Err.Code == event.CodeUpstreamTruncated && !p.isGemini()
 }
 
 // Fail ends a response whose producer has panicked.

@@ -25,6 +25,9 @@ func unbuffered(h http.Header) {
 // SDK for JavaScript drops the event that follows a comment.
 const geminiStream = ":streamGenerateContent"
 
+// isGemini reports whether the request is for one of Gemini's streams.
+func (p *Producer) isGemini() bool { return strings.HasSuffix(p.Path, geminiStream) }
+
 // pass sends the head as it is and gives the next handler the header that takes
 // its trailers.
 func (p *Producer) pass(to phase, status int, header http.Header) {
@@ -33,7 +36,7 @@ func (p *Producer) pass(to phase, status int, header http.Header) {
 		p.Watch.TotalOnly()
 	} else {
 		p.Watch.Begin()
-		if !strings.HasSuffix(p.Path, geminiStream) {
+		if !p.isGemini() {
 			p.Watch.EnableHeartbeat()
 		}
 	}
