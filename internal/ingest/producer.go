@@ -55,7 +55,7 @@ type Config struct {
 	// for, 0 where it stands for none.
 	Status func(error) int
 	// Choices returns how many choices the request asks for, 0 where that is not
-	// known.
+	// known, as where it is nil.
 	Choices func() int
 	// Identified is told what becomes known of the backend; nil where nobody
 	// asks.
@@ -83,6 +83,7 @@ type Producer struct {
 	reader       *provider.Reader
 	identity     observe.Identity
 	emitted      bool         // there are events in the log
+	late         bool         // the client had left before the header
 	terminal     *event.Event // that the response has ended with
 	refusal      []byte       // the body of a refused response
 	err          error        // of the client's connection
@@ -108,6 +109,9 @@ const lingerTime = 500 * time.Millisecond
 
 // New returns a Producer for one response.
 func New(c Config) *Producer {
+	if c.Choices == nil {
+		c.Choices = func() int { return 0 }
+	}
 	return &Producer{Config: c, header: c.Header}
 }
 
@@ -133,6 +137,7 @@ func (p *Producer) WriteHeader(status int) {
 	case terminalOf(p.Ctx) != nil:
 		p.phase = withdrawn
 	case !provider.IsCandidate(p.header.Get("Content-Type"), p.Path, status, p.asked.Load()) || !p.decompress():
+		p.late = p.Ctx.Err() != nil
 		p.pass(passing, status, p.header)
 	case p.Dialect == emit.DialectPassthrough:
 		p.newReader()

@@ -44,7 +44,12 @@ func (r *Reader) detectLine(line []byte) {
 		case framingOther:
 			r.pass()
 			return
-		case framingSSE, framingMixed, framingLines, framingArray, framingFrames:
+		case framingLines:
+			if r.isJSON() && !r.comesInLines() {
+				r.pass() // a whole answer, however slowly it comes
+				return
+			}
+		case framingSSE, framingMixed, framingArray, framingFrames:
 		}
 		r.split = r.framing.splitter(r.opts.MaxEvent)
 		r.hold.isJSON = r.framing != framingSSE
@@ -135,6 +140,13 @@ func (r *Reader) detectAtEnd() {
 // not a stream under a wrong label.
 func (r *Reader) isJSON() bool {
 	return mediaType(r.opts.ContentType) == "application/json" && r.framing != framingSSE
+}
+
+// comesInLines reports whether the API that the request path names answers in
+// lines of JSON.
+func (r *Reader) comesInLines() bool {
+	f := formatNamed(formatOfPath(r.opts.Path))
+	return f != nil && f.framing&framingLines != 0
 }
 
 // settle decides without having seen an event that tells the format, because
