@@ -78,7 +78,7 @@ func (a *admission) enter(r *http.Request) func(ctx context.Context) (leave func
 	return func(ctx context.Context) (func(), error) {
 		key := ""
 		if a.per != "" {
-			key = replacerOf(r).ReplaceAll(a.per, "")
+			key = normalKey(replacerOf(r).ReplaceAll(a.per, ""))
 		}
 		slot, err := a.limiter.Acquire(ctx, key)
 		if code := limit.Code(err); code != "" {
@@ -96,6 +96,18 @@ func (a *admission) enter(r *http.Request) func(ctx context.Context) (leave func
 			_, _ = process.limiters.Delete(a.key)
 		}), nil
 	}
+}
+
+// normalKey returns a key of `per` without what makes no difference where it is a
+// credential (RFC 9110, section 11.4): the case of its scheme, which is what
+// stands before the first space, and how many spaces come after it. Otherwise a
+// client would have a limit for each spelling.
+func normalKey(key string) string {
+	parts := strings.Fields(key)
+	if len(parts) > 1 {
+		parts[0] = strings.ToLower(parts[0])
+	}
+	return strings.Join(parts, " ")
 }
 
 // keepingRegistry is admit for a response that outlives its client's request: it

@@ -2,7 +2,6 @@ package deliver
 
 import (
 	"bufio"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -63,12 +62,13 @@ var bodyHeaders = []string{
 }
 
 // Accepts reports whether the client names a media type among those that it
-// accepts. A wildcard is not enough: every client sends one.
+// accepts. A wildcard is not enough: every client sends one. Parameters are not
+// looked at: a malformed one must not hide what a backend sees all the same.
 func Accepts(r *http.Request, mediaType string) bool {
 	for _, line := range r.Header["Accept"] {
 		for part := range strings.SplitSeq(line, ",") {
-			media, _, err := mime.ParseMediaType(part)
-			if err == nil && media == mediaType {
+			media, _, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.Trim(media, " \t"), mediaType) {
 				return true
 			}
 		}
