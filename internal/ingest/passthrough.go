@@ -51,7 +51,7 @@ func isEventStream(h http.Header) bool {
 
 // maxRefusal is how much of the body of an error is told in an error frame, in
 // bytes. Of a success, which may be a whole completion, it is max_event.
-const maxRefusal = 64 << 10
+const maxRefusal = 16 << 10
 
 // refuse keeps a piece of the body of a response that can no longer be passed on.
 func (p *Producer) refuse(b []byte) {
