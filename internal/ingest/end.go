@@ -77,7 +77,7 @@ func (p *Producer) finishStream(cause *event.Event, call Call) Call {
 		return Call{}
 	}
 	if p.err = p.passHeld(); p.phase == passing {
-		return call
+		return p.finishPassing(nil, call)
 	}
 	p.endRefused()
 	return Call{}
