@@ -145,6 +145,7 @@ func (d *detached) begin() error {
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)
+	own := d.W.Header().Clone() // before a heartbeat may commit it
 	d.produce(hand)
 	if wantsStream(d.Request, said.stream) {
 		response.Publish() // as early as can be: other devices wait for it
@@ -158,7 +159,6 @@ func (d *detached) begin() error {
 		forget()
 		body.drop() // a prompt is large and its answer takes long
 	}
-	own := d.W.Header().Clone()
 	hand.expect = func(status int, header http.Header) {
 		forgetBody()
 		response.Describe(deliver.AddedFields(header, own), "", "")
