@@ -135,8 +135,8 @@ func (p *Producer) Terminal() *event.Event { return p.terminal }
 func (p *Producer) HasEnded() bool { return p.phase == finished }
 
 // Passed reports whether the response has passed as it is, and nothing is known
-// of it.
-func (p *Producer) Passed() bool { return p.phase == passing }
+// of it. What reverse_proxy writes for a client that has left is no response.
+func (p *Producer) Passed() bool { return p.phase == passing && !p.late }
 
 // PassedWhole reports whether a stream that we know has passed as it is, to its
 // end.

@@ -83,6 +83,7 @@ type Producer struct {
 	reader       *provider.Reader
 	identity     observe.Identity
 	emitted      bool         // there are events in the log
+	late         bool         // the client had left before the header
 	terminal     *event.Event // that the response has ended with
 	refusal      []byte       // the body of a refused response
 	err          error        // of the client's connection
@@ -133,6 +134,7 @@ func (p *Producer) WriteHeader(status int) {
 	case terminalOf(p.Ctx) != nil:
 		p.phase = withdrawn
 	case !provider.IsCandidate(p.header.Get("Content-Type"), p.Path, status, p.asked.Load()) || !p.decompress():
+		p.late = p.Ctx.Err() != nil
 		p.pass(passing, status, p.header)
 	case p.Dialect == emit.DialectPassthrough:
 		p.newReader()
