@@ -25,6 +25,7 @@ func init() { caddy.RegisterModule(new(Control)) }
 //	POST   /cancel/{id}         cancel
 //	POST   /cancel?idempotency_key=…
 //	GET    /channels/{channel}  what starts and ends; with ?follow=1 all frames
+//	GET    /channels/{channel}/current  the running response that began last
 //
 // What it does not know, CORS preflight requests included, goes to the next
 // handler.
@@ -107,8 +108,24 @@ func (c *Control) follow(q *relay.Request, as fanout.Access, id string) error {
 // channel tells a client what starts and ends on a channel; with ?follow=1 it
 // sends the frames of all its responses too.
 func (c *Control) channel(q *relay.Request, as fanout.Access, name string) error {
+	if name, isCurrent := strings.CutSuffix(name, "/current"); isCurrent && name != "" {
+		return c.current(q, as, name)
+	}
 	frames := q.URL.Query().Get("follow") == "1"
 	return c.route.Channel(q, as, name, frames, lastEventID(q.Request))
+}
+
+// current follows the response of a channel that began last of those that run,
+// from its start: what a page asks for when it is opened again. Where none runs,
+// the answer is 204.
+func (c *Control) current(q *relay.Request, as fanout.Access, name string) error {
+	response := c.app.registry.Current(name, as)
+	if response == nil {
+		q.W.Header().Set("Cache-Control", "no-store")
+		q.W.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return c.route.Follow(q, as, response.ID(), "")
 }
 
 // lastEventID returns the event id that a client comes back with: in the

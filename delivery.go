@@ -103,7 +103,7 @@ func (d *Delivery) provision(ctx caddy.Context, prefix string) error {
 	d.route = &relay.Route{
 		Logger: ctx.Logger(), Metrics: d.app.metrics, Registry: d.app.registry, Drain: d.drain,
 		Limits: limits, WriteTimeout: orDefault(d.Timeouts.Write, defaultWriteTimeout), ReadTimeout: orDefault(d.Timeouts.Read, defaultReadTimeout),
-		Pace: d.pace, Memory: unbounded{},
+		Pace: d.pace, Memory: d.app.registry,
 		Status: statusOf,
 	}
 	return nil
@@ -188,8 +188,3 @@ func (d *Delivery) undrained(w http.ResponseWriter, r *http.Request, serve func(
 	defer d.drain.open(w, r)()
 	return serve()
 }
-
-type unbounded struct{}
-
-func (unbounded) Reserve(int) error { return nil }
-func (unbounded) Release(int)       {}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 // promtool runs promtool in the folder of the Prometheus files.
@@ -20,7 +22,7 @@ func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, lookPath(t, "promtool"), args...)
+	cmd := exec.CommandContext(ctx, tools.Prometheus(t, "promtool"), args...)
 	cmd.Dir = "prometheus"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -28,15 +30,6 @@ func promtool(t *testing.T, args ...string) {
 }
 
 // lookPath finds a program of Prometheus.
-func lookPath(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatalf("%v; scripts/testdeps.sh installs it", err)
-	}
-	return path
-}
-
 func readFile(t *testing.T, name ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(name...))

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 // patience is how long Prometheus may take for everything together.
@@ -44,7 +45,7 @@ func startPrometheus(t *testing.T, target string) string {
 		}
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(context.Background(), lookPath(t, "prometheus"), "--log.level=warn",
+	cmd := exec.CommandContext(context.Background(), tools.Prometheus(t, "prometheus"), "--log.level=warn",
 		"--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

@@ -29,7 +29,7 @@ func oneDelta(s *fanout.Stream, c *fanout.Cursor, events []event.Event) error {
 		return err
 	}
 	batch := c.Read()
-	for index, _, ok := batch.Next(false); ok; index, _, ok = batch.Next(false) {
+	for index, _, ok := batch.Next(0); ok; index, _, ok = batch.Next(0) {
 		c.Advance(index)
 	}
 	s.Recycle()
@@ -81,7 +81,7 @@ func BenchmarkWake(b *testing.B) {
 				ended.Go(func() {
 					for {
 						batch := c.Read()
-						for index, _, ok := batch.Next(true); ok; index, _, ok = batch.Next(true) {
+						for index, _, ok := batch.Next(whole); ok; index, _, ok = batch.Next(whole) {
 							c.Advance(index)
 						}
 						if c.Ended() {
@@ -121,7 +121,7 @@ func BenchmarkKept(b *testing.B) {
 }
 
 // BenchmarkMerge is one client that has missed 10,000 events: all of them as
-// one frame, from the middle of the log.
+// one frame, from the middle of the log, and as frames of at most 32 KiB.
 func BenchmarkMerge(b *testing.B) {
 	const before, missed = 5000, 10_000
 	s := fanout.NewStream(fanout.NewID(), 0)
@@ -129,13 +129,20 @@ func BenchmarkMerge(b *testing.B) {
 		add(b, s, "hello")
 	}
 	c := open(b, s, before)
-	b.ReportAllocs()
-	for b.Loop() {
-		batch := c.Read()
-		index, ev, _ := batch.Next(true)
-		if index != before+missed || len(ev.Text) != 5*missed {
-			b.Fatalf("%d bytes to %d", len(ev.Text), index)
-		}
+	for name, bound := range map[string]int{"whole": whole, "32KiB": 32 << 10} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				batch := c.Read()
+				last, bytes := 0, 0
+				for index, ev, ok := batch.Next(bound); ok; index, ev, ok = batch.Next(bound) {
+					last, bytes = index, bytes+len(ev.Text)
+				}
+				if last != before+missed || bytes != 5*missed {
+					b.Fatalf("%d bytes to %d", bytes, last)
+				}
+			}
+		})
 	}
 }
 

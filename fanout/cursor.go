@@ -1,8 +1,11 @@
 package fanout
 
-// Cursor is the place of one reader in a Stream: the index of the last event
-// that it has had. It belongs to one goroutine at a time, but needs none of
-// its own: it never blocks, and Changed tells when to look again.
+// Cursor is the position of one reader in a Stream: the index of the last event
+// that it has had. It belongs to one goroutine at a time, but needs none of its
+// own: it never blocks, and Changed tells when to look again.
+//
+// A reader of the whole takes it piece by piece: Read locks the log for a
+// moment, however long it is, and copies nothing; Batch.Next returns slices.
 type Cursor struct {
 	stream *Stream
 	index  int
@@ -45,13 +48,6 @@ func (c *Cursor) Ended() bool {
 	head, terminal := c.stream.Head()
 	return terminal != nil && c.index >= head
 }
-
-// closed is a channel that is always ready.
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // Changed returns a channel that is closed as soon as there is something to
 // read: at once where there is already.

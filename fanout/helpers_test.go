@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
@@ -40,10 +41,21 @@ func open(tb testing.TB, s *fanout.Stream, index int) *fanout.Cursor {
 	return c
 }
 
+// whole is a bound that no text reaches.
+const whole = math.MaxInt
+
+// bound is the bound of a reader that merges, or does not.
+func bound(merge bool) int {
+	if merge {
+		return whole
+	}
+	return 0
+}
+
 // rest returns the text that a batch has left, and the index of its last event;
 // 0 for an empty one.
 func rest(batch fanout.Batch, merge bool) (text string, last int) {
-	for index, ev, ok := batch.Next(merge); ok; index, ev, ok = batch.Next(merge) {
+	for index, ev, ok := batch.Next(bound(merge)); ok; index, ev, ok = batch.Next(bound(merge)) {
 		text += string(ev.Text)
 		last = index
 	}

@@ -56,9 +56,13 @@ func (h *history) append(ev *event.Event) {
 
 // since makes b what came after the event with the index n; n is at least base
 // and at most head, and b is empty.
-func (h *history) since(b *Batch, n int) {
-	b.last, b.to = n, h.head()
-	if n == b.to {
+func (h *history) since(b *Batch, n int) { h.between(b, n, h.head()) }
+
+// between is since for the events up to and including the one with the index
+// to, which is at least n and at most head.
+func (h *history) between(b *Batch, n, to int) {
+	b.last, b.to = n, to
+	if n == to {
 		return
 	}
 	i := len(h.runs) - 1
@@ -67,6 +71,10 @@ func (h *history) since(b *Batch, n int) {
 	}
 	b.at = h.table.seek(n - h.base)
 	b.text, b.lens, b.runs = h.text, h.table.lens, h.runs[i:]
+	if to < h.head() {
+		b.text = b.text[:h.table.seek(to-h.base).text]
+	}
+	b.marks, b.base = h.table.marks, h.base
 }
 
 // used is the memory that the events take, in bytes.
@@ -122,7 +130,7 @@ func (h *history) forget(n int) {
 	h.since(&rest, n)
 	*h = history{base: n, text: make([]byte, 0, 2*rest.Bytes())}
 	h.table.lens = make([]byte, 0, 2*rest.Len())
-	for _, ev, ok := rest.Next(false); ok; _, ev, ok = rest.Next(false) {
+	for _, ev, ok := rest.Next(0); ok; _, ev, ok = rest.Next(0) {
 		h.append(&ev)
 	}
 }

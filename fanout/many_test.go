@@ -23,7 +23,7 @@ type follower struct {
 // read reads everything there is, and reports whether more is to come.
 func (f *follower) read() (more bool) {
 	batch := f.cursor.Read()
-	for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
+	for index, ev, ok := batch.Next(whole); ok; index, ev, ok = batch.Next(whole) {
 		before := f.cursor.Index()
 		f.cursor.Advance(index)
 		if ev.Kind.IsTerminal() {

@@ -39,8 +39,8 @@ func (m *model) continues(index int) bool {
 }
 
 // check compares one frame, which follows the event before, with the model.
-func (m *model) check(before, index int, ev event.Event, merge bool, to int) error {
-	if index <= before || index > to || (!merge && index != before+1) {
+func (m *model) check(before, index int, ev event.Event, merge, to int) error {
+	if index <= before || index > to || (merge == 0 && index != before+1) {
 		return fmt.Errorf("index %d after %d, the end is %d", index, before, to)
 	}
 	first := m.at(before + 1)
@@ -57,7 +57,11 @@ func (m *model) check(before, index int, ev event.Event, merge bool, to int) err
 		}
 		want = append(want, m.at(i).Text...)
 	}
-	if merge && index < to && m.continues(index+1) {
+	room := max(merge, len(first.Text)) // one event of any size
+	if merge > 0 && len(want) > room {
+		return fmt.Errorf("%d bytes to %d, %d are allowed", len(want), index, merge)
+	}
+	if merge > 0 && index < to && m.continues(index+1) && len(want)+len(m.at(index+1).Text) <= room {
 		return fmt.Errorf("event %d is not merged with the next", index)
 	}
 	if string(ev.Text) != string(want) || cap(ev.Text) != len(ev.Text) {
@@ -102,6 +106,11 @@ func randomEvents(rng *rand.Rand, calls *int) []event.Event {
 	return events
 }
 
+// someBound returns a bound that merges nothing, little, much or all.
+func someBound(rng *rand.Rand) int {
+	return [...]int{0, 1, 3, 20, 300, whole}[rng.IntN(6)]
+}
+
 // reading is a batch that a reader has not read to its end.
 type reading struct {
 	batch    fanout.Batch
@@ -118,7 +127,7 @@ func (m *model) reading(batch fanout.Batch, after int) *reading {
 }
 
 // step reads one frame.
-func (r *reading) step(t *testing.T, m *model, merge bool) (more bool) {
+func (r *reading) step(t *testing.T, m *model, merge int) (more bool) {
 	t.Helper()
 	if r.batch.Len() != r.to-r.last || r.batch.Bytes() != r.text {
 		t.Fatalf("%d events and %d bytes after %d, want %d and %d",
@@ -163,7 +172,7 @@ func TestReadersHaveWhatTheModelHas(t *testing.T) {
 				case len(readings) > 0:
 					i := rng.IntN(len(readings))
 					for range rng.IntN(10) {
-						readings[i].step(t, m, rng.IntN(2) == 0)
+						readings[i].step(t, m, someBound(rng))
 					}
 				}
 				if rng.IntN(100) == 0 && m.end == nil {
@@ -172,7 +181,7 @@ func TestReadersHaveWhatTheModelHas(t *testing.T) {
 				}
 			}
 			for _, r := range readings {
-				for r.step(t, m, seed%2 == 0) {
+				for r.step(t, m, someBound(rng)) {
 				}
 			}
 		})
@@ -201,7 +210,7 @@ func TestARecycledLogGoesOnWithoutGaps(t *testing.T) {
 				t.Fatalf("%d events skipped", batch.Skipped)
 			}
 			r := m.reading(batch, c.Index())
-			for r.step(t, m, false) {
+			for r.step(t, m, 0) {
 				c.Advance(r.last)
 			}
 			s.Recycle()
@@ -212,7 +221,7 @@ func TestARecycledLogGoesOnWithoutGaps(t *testing.T) {
 		s.End(done)
 		m.end = done
 		r := m.reading(c.Read(), c.Index())
-		for r.step(t, m, true) {
+		for r.step(t, m, whole) {
 			c.Advance(r.last)
 		}
 		if !c.Ended() || c.Index() != m.head() {

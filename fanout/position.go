@@ -5,76 +5,73 @@ import (
 	"strings"
 )
 
-// position is a place in a channel as a reader brings it back: all notices up
-// to seq, and some events of the responses that were running then.
+// position is a place in a channel as a reader brings it back.
 type position struct {
-	seq     uint64
-	indexes map[string]int
+	at uint64 // the last position that the reader has had
+	// joined is how much the reader has had of what was running at that
+	// position, of which it must have all before it goes on; -1: all.
+	joined int
 }
 
 // maxPosition bounds the id that a reader of a channel brings back, in bytes.
-const maxPosition = 64 << 10
+const maxPosition = IDLen + 2*(1+20)
 
 // Position returns an id of where the reader is: from it Subscribe goes on. It
-// is "<registry>.<notice>", and ".<response id>-<index>" for each response
-// that is followed; empty where the reader is nowhere yet.
+// is "<epoch>.<position>", or "<epoch>.<position>.<n>" for a reader that joined
+// at that position and has had n steps of what was running then. The epoch is
+// that of what counts the positions: this registry, or a store that several
+// processes share.
 func (s *Subscription) Position() string {
-	if !s.placed() {
-		return ""
+	s.keepYoung()
+	b := make([]byte, 0, maxPosition)
+	b = append(b, s.channel.registry.epoch...)
+	b = strconv.AppendUint(append(b, '.'), s.at, 10)
+	if s.parts != nil {
+		b = strconv.AppendInt(append(b, '.'), int64(s.joined), 10)
 	}
-	s.skipForeign()
-	var b strings.Builder
-	b.WriteString(s.channel.registry.epoch)
-	b.WriteByte('.')
-	b.WriteString(strconv.FormatUint(s.seq, 10))
-	for _, f := range s.open {
-		b.WriteByte('.')
-		b.WriteString(f.response.id)
-		b.WriteByte('-')
-		b.WriteString(strconv.Itoa(f.cursor.Index()))
-	}
-	return b.String()
+	return string(b)
 }
 
-// skipForeign moves a reader who has had all notices of the channel behind
-// those of other channels, so that its position does not grow old.
-func (s *Subscription) skipForeign() {
-	reg := s.channel.registry
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	if s.err() == nil && len(s.news()) == 0 {
-		s.seq = reg.seq
+// keepYoung moves a reader that has had everything of a silent channel to the
+// position of the moment, so that its position does not grow old: when the
+// channel is forgotten, only the age of a position tells whether something of
+// it was lost.
+func (s *Subscription) keepYoung() {
+	ch := s.channel
+	if s.parts != nil || !ch.silent.Load() {
+		return
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.journal.empty() && s.at == ch.journal.head {
+		ch.journal.head = max(ch.journal.head, ch.registry.clock())
+		ch.fresh = ch.journal.head
+		s.at = ch.journal.head
 	}
 }
 
 // parsePosition reads an id that Position gave. The errors are ErrBadCursor,
-// and ErrExpired for an id of another registry: that of a process which is no
+// and ErrExpired for an id of another epoch: that of a process which is no
 // more.
 func (reg *Registry) parsePosition(s string) (position, error) {
 	if len(s) > maxPosition {
 		return position{}, ErrBadCursor
 	}
-	parts := strings.Split(s, ".")
-	if len(parts) < 2 || !IsID(parts[0]) {
+	epoch, rest, _ := strings.Cut(s, ".")
+	digits, steps, isJoining := strings.Cut(rest, ".")
+	at, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || strconv.FormatUint(at, 10) != digits || !IsID(epoch) {
 		return position{}, ErrBadCursor
 	}
-	seq, err := strconv.ParseUint(parts[1], 10, 64)
-	if err != nil || strconv.FormatUint(seq, 10) != parts[1] {
-		return position{}, ErrBadCursor
-	}
-	at := position{seq: seq, indexes: make(map[string]int)}
-	for _, part := range parts[2:] {
-		id, index, err := parsePlace(part, "-")
-		if _, twice := at.indexes[id]; err != nil || twice {
+	p := position{at: at, joined: -1}
+	if isJoining {
+		p.joined, err = strconv.Atoi(steps)
+		if err != nil || strconv.Itoa(p.joined) != steps || p.joined < 0 {
 			return position{}, ErrBadCursor
 		}
-		at.indexes[id] = index
 	}
-	if parts[0] != reg.epoch {
+	if epoch != reg.epoch {
 		return position{}, ErrExpired
 	}
-	if seq > reg.seq {
-		return position{}, ErrBadCursor
-	}
-	return at, nil
+	return p, nil
 }

@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,64 +24,75 @@ func TestAPositionOfAnotherRegistryIsExpired(t *testing.T) {
 }
 
 func TestWhatIsNoPositionIsABadCursor(t *testing.T) {
-	c := converse(t)
-	r := c.start("a")
-	add(t, r, "x")
-	epoch, id := c.Epoch(), r.ID()
-	for name, from := range map[string]string{
-		"text":                "garbage",
-		"event id":            id + ":1",
-		"epoch alone":         epoch,
-		"no notice":           epoch + ".",
-		"negative notice":     epoch + ".-1",
-		"plus sign":           epoch + ".+1",
-		"leading zero":        epoch + ".01",
-		"20 digits":           epoch + ".12345678901234567890",
-		"notice to come":      epoch + ".2",
-		"empty part":          epoch + ".1.",
-		"no index":            epoch + ".1." + id,
-		"index of an event":   epoch + ".1." + id + ":1",
-		"negative index":      epoch + ".1." + id + "--1",
-		"zero before index":   epoch + ".1." + id + "-01",
-		"index to come":       epoch + ".1." + id + "-2",
-		"bad id":              epoch + ".1." + id[1:] + "-1",
-		"twice":               epoch + ".1." + id + "-1." + id + "-1",
-		"space":               " " + epoch + ".1",
-		"line break":          epoch + ".1\r\n",
-		"a million parts":     epoch + ".1" + strings.Repeat(".", 1<<20),
-		"longer than allowed": epoch + ".1" + manyPlaces(fanout.MaxPosition/25+1),
-	} {
-		if _, err := c.Subscribe("chat", alice, true, from); !errors.Is(err, fanout.ErrBadCursor) {
-			t.Errorf("%s: %v, want ErrBadCursor", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Second) // so that a position has digits
+		c := converse(t)
+		r := c.start("a")
+		add(t, r, "x")
+		l := c.listen(true, "")
+		head := l.sub.Head()
+		at := fmt.Sprintf("%s.%d", c.Epoch(), head)
+		for name, from := range map[string]string{
+			"text":                 "garbage",
+			"event id":             r.ID() + ":1",
+			"epoch alone":          c.Epoch(),
+			"no position":          c.Epoch() + ".",
+			"negative":             c.Epoch() + ".-1",
+			"plus sign":            c.Epoch() + ".+1",
+			"leading zero":         c.Epoch() + ".01",
+			"21 digits":            c.Epoch() + ".123456789012345678901",
+			"more than 64 bits":    c.Epoch() + ".18446744073709551616",
+			"a position to come":   fmt.Sprintf("%s.%d", c.Epoch(), head+1),
+			"empty part":           at + ".",
+			"negative steps":       at + ".-1",
+			"zero before steps":    at + ".01",
+			"more than was joined": at + ".3",
+			"more than int":        at + ".9223372036854775808",
+			"a third part":         at + ".1.1",
+			"an id":                at + "." + r.ID() + "-1",
+			"space":                " " + at,
+			"line break":           at + "\r\n",
+			"a million parts":      at + strings.Repeat(".", 1<<20),
+			"longer than allowed":  at + "." + strings.Repeat("1", fanout.MaxPosition),
+		} {
+			if _, err := c.Subscribe("chat", alice, true, from); !errors.Is(err, fanout.ErrBadCursor) {
+				t.Errorf("%s: %v, want ErrBadCursor", name, err)
+			}
+			if r.Readers() != 1 {
+				t.Fatalf("%s: %d readers left behind", name, r.Readers()-1)
+			}
 		}
-		if r.Readers() != 0 {
-			t.Fatalf("%s: %d readers left behind", name, r.Readers())
+		l.want("a started", "a:1 x")
+		if want := []string{at + ".1", at}; !slices.Equal(l.ids, want) {
+			t.Fatalf("the positions are %q, want %q", l.ids, want)
+		}
+		l.sub.Close()
+	})
+}
+
+// However many responses run, and whatever a reader has had of them, its
+// position is short and written in one way.
+func TestAPositionIsShort(t *testing.T) {
+	c := converse(t)
+	for i := range 1000 {
+		add(t, c.start(fmt.Sprint(i)), "x", "y")
+	}
+	l := c.listen(true, "")
+	l.read(-1)
+	if len(l.told) != 3000 {
+		t.Fatalf("told %d frames", len(l.told))
+	}
+	for _, id := range l.ids {
+		if len(id) > 48 {
+			t.Fatalf("the position %q has %d bytes", id, len(id))
 		}
 	}
-	l := c.listen(true, fmt.Sprintf("%s.1.%s-0", epoch, id))
-	l.want("a:1 x")
 	l.sub.Close()
 }
 
-// manyPlaces returns the part of a position that names n responses.
-func manyPlaces(n int) string {
-	var b strings.Builder
-	for range n {
-		fmt.Fprintf(&b, ".%s-1", fanout.NewID())
-	}
-	return b.String()
-}
-
-func TestAPositionCanNameManyResponses(t *testing.T) {
-	c := converse(t)
-	l := c.listen(true, c.Epoch()+".0"+manyPlaces(1000))
-	l.want()
-	l.sub.Close()
-}
-
-// A client that comes back for frames, and had none before, gets them from the
-// start, but is not told twice what has started.
-func TestAPositionWithoutFramesGoesOnWithFrames(t *testing.T) {
+// There is one order and one position in it: a client that comes back for
+// frames and had none before goes on where it is, as one that had them.
+func TestAPositionIsTheSameWithAndWithoutFrames(t *testing.T) {
 	c := converse(t)
 	l := c.listen(false, "")
 	a := c.start("a")
@@ -90,9 +102,50 @@ func TestAPositionWithoutFramesGoesOnWithFrames(t *testing.T) {
 	l = c.listen(true, l.lastID)
 	l.want("a:1 x")
 	l.sub.Close()
-	l = c.listen(true, l.lastID)
+	l = c.listen(false, l.lastID)
 	add(t, a, "y")
-	l.want("a:2 y")
+	a.End(done)
+	l.want("a done")
+	l.sub.Close()
+}
+
+// What is said on a channel does not make a client lose its place that only
+// wants to know what starts and ends.
+func TestNoticesAreNotLostInWhatIsSaid(t *testing.T) {
+	c := converse(t)
+	a, b := c.start("a"), c.start("b")
+	l, idle := c.listen(false, ""), c.listen(false, "")
+	l.want("a started", "b started")
+	idle.want("a started", "b started")
+	frames := c.listen(true, "")
+	frames.read(-1)
+	for frames.sub.Err() == nil { // until the order is longer than what is held of it
+		for range 1000 {
+			add(t, a, "x")
+			add(t, b, "y")
+		}
+	}
+	l.want()
+	from := l.sub.Position()
+	b.End(done)
+	l.want("b done")
+	idle.want("b done")
+	for _, sub := range []*listener{l, idle, frames} {
+		sub.sub.Close()
+	}
+	l = c.listen(false, from)
+	l.want("b done")
+	l.sub.Close()
+	if _, err := c.Subscribe("chat", alice, true, frames.lastID); !errors.Is(err, fanout.ErrExpired) {
+		t.Fatalf("%v, want ErrExpired", err)
+	}
+	l = c.listen(true, "") // and nothing of a response is lost for who joins anew
+	l.read(1)
+	l.merge, l.told = true, nil
+	l.read(-1)
+	if n, _ := a.Head(); len(l.told) != 1 || l.told[0] != fmt.Sprintf("a:%d %s", n, strings.Repeat("x", n)) {
+		t.Fatalf("told %d frames", len(l.told))
+	}
 	l.sub.Close()
 }
 

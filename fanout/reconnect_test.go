@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -122,9 +123,8 @@ type cut struct {
 }
 
 // play plays the scene to a client that joins after some steps and is cut off
-// once. It returns all that the client was told; ok is false where the client
-// was cut off at a frame that is no place to go on from.
-func (sc *scene) play(c *conversation, join int, cut cut) (frames []string, ok bool) {
+// once. It returns all that the client was told.
+func (sc *scene) play(c *conversation, join int, cut cut) (frames []string) {
 	var l *listener
 	back := -1
 	left := cut.frames
@@ -151,9 +151,7 @@ func (sc *scene) play(c *conversation, join int, cut cut) (frames []string, ok b
 			continue
 		}
 		l.sub.Close()
-		if back = i + 1 + cut.away; !l.placed {
-			return nil, false
-		}
+		back = i + 1 + cut.away
 		if i == len(sc.steps)-1 {
 			frames = l.told
 			l = c.listen(true, l.lastID)
@@ -162,7 +160,7 @@ func (sc *scene) play(c *conversation, join int, cut cut) (frames []string, ok b
 		}
 	}
 	l.sub.Close()
-	return append(frames, l.told...), true
+	return append(frames, l.told...)
 }
 
 // A client that is cut off anywhere and comes back has everything once.
@@ -172,16 +170,13 @@ func TestAChannelGoesOnWhereItWasCut(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			merge := seed%3 == 0
 			sc := newScene(rng)
-			whole, _ := sc.play(converse(t), 0, cut{frames: -1, merge: merge})
+			whole := sc.play(converse(t), 0, cut{frames: -1, merge: merge})
 			if err := sc.verify(whole); err != nil {
 				t.Fatalf("never cut off: %v\n%q", err, whole)
 			}
 			for position := 1; position <= len(whole); position++ {
 				c := converse(t)
-				told, ok := sc.play(c, 0, cut{position, rng.IntN(len(sc.steps)), merge, seed%2 == 0})
-				if !ok {
-					t.Fatalf("frame %d of %q is no place to go on from", position, whole)
-				}
+				told := sc.play(c, 0, cut{position, rng.IntN(len(sc.steps)), merge, seed%2 == 0})
 				if err := sc.verify(told); err != nil {
 					t.Fatalf("cut off after frame %d: %v\n%q", position, err, told)
 				}
@@ -193,17 +188,15 @@ func TestAChannelGoesOnWhereItWasCut(t *testing.T) {
 	}
 }
 
-// The same for a client that joins in the middle: what ended before that it
-// never hears of. Only where several responses run on joining, the first
-// frames are no place to go on from, because an id can not say which of them
-// the client knows.
+// The same for a client that joins in the middle: what ended before that it is
+// never told. It may be cut off while it is told what runs.
 func TestAClientWhoJoinsInTheMiddleGoesOnWhereItWasCut(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 6))
 			sc := newScene(rng)
 			join := 1 + rng.IntN(len(sc.steps)-1)
-			whole, _ := sc.play(converse(t), join, cut{frames: -1})
+			whole := sc.play(converse(t), join, cut{frames: -1})
 			known := *sc
 			known.texts = make(map[string]string)
 			for name, text := range sc.texts {
@@ -215,13 +208,7 @@ func TestAClientWhoJoinsInTheMiddleGoesOnWhereItWasCut(t *testing.T) {
 				t.Fatalf("never cut off: %v\n%q", err, whole)
 			}
 			for position := 1; position <= len(whole); position++ {
-				told, ok := sc.play(converse(t), join, cut{frames: position, away: rng.IntN(5)})
-				if !ok {
-					if !strings.HasSuffix(whole[position-1], " started") {
-						t.Fatalf("%q is no place to go on from", whole[position-1])
-					}
-					continue
-				}
+				told := sc.play(converse(t), join, cut{frames: position, away: rng.IntN(5)})
 				if err := known.verify(told); err != nil {
 					t.Fatalf("joined at step %d, cut off after frame %d: %v\n%q", join, position, err, told)
 				}
@@ -230,8 +217,24 @@ func TestAClientWhoJoinsInTheMiddleGoesOnWhereItWasCut(t *testing.T) {
 	}
 }
 
-// Where responses expire while the client is away or slow, it has everything
-// once, or learns that it has not.
+// evictSome lets the responses go that have ended, but for the last ones.
+func (c *conversation) evictSome(rng *rand.Rand) {
+	if len(c.begun) == 0 {
+		return
+	}
+	r := c.begun[rng.IntN(len(c.begun))]
+	if _, terminal := r.Head(); terminal != nil && !c.isGone(r) {
+		c.evict(r)
+	}
+}
+
+func (c *conversation) isGone(r *fanout.Response) bool {
+	_, err := c.Find(r.ID(), r.Access)
+	return err != nil
+}
+
+// Where responses expire or are evicted while the client is away or slow, it
+// has everything once, or learns that it has not.
 func TestAChannelNeverLosesSilently(t *testing.T) {
 	outcomes := make(map[string]int)
 	for seed := range uint64(300) {
@@ -244,6 +247,9 @@ func TestAChannelNeverLosesSilently(t *testing.T) {
 			for i, step := range sc.steps {
 				step(c)
 				after(time.Duration(rng.Int64N(int64(keep))))
+				if rng.IntN(4) == 0 {
+					c.evictSome(rng)
+				}
 				if !sc.looks[i] {
 					continue
 				}
@@ -280,5 +286,88 @@ func TestAChannelNeverLosesSilently(t *testing.T) {
 	}
 	if len(outcomes) < 3 {
 		t.Fatalf("not all outcomes were met: %v", outcomes)
+	}
+}
+
+// Hundreds of responses at once, and a client that comes back at every
+// position of all that it was ever told: each time it is told the rest, in the
+// same order.
+func TestAClientComesBackAtEveryPositionOfHundredsOfResponses(t *testing.T) {
+	const responses, rounds = 300, 4
+	for _, joins := range []string{"first", "in the middle"} {
+		t.Run(joins, func(t *testing.T) {
+			c := converse(t)
+			var l *listener
+			if joins == "first" {
+				l = c.listen(true, "")
+			}
+			all := make([]*fanout.Response, responses)
+			for i := range all {
+				all[i] = c.start(fmt.Sprint(i))
+			}
+			for round := range rounds {
+				for i, r := range all {
+					add(t, r, fmt.Sprint(i, "/", round, " "))
+				}
+				if l == nil && round == 1 {
+					l = c.listen(true, "")
+				}
+				if round == 2 {
+					for i := 0; i < responses; i += 2 {
+						all[i].End(done)
+					}
+				}
+			}
+			for _, r := range all {
+				r.End(done)
+			}
+			l.read(-1)
+			l.sub.Close()
+			if want := responses * (rounds + 3); len(l.told) != want-responses/2 {
+				t.Fatalf("told %d frames, want %d", len(l.told), want)
+			}
+			for i, id := range l.ids {
+				back, rest := c.listen(true, id), l.told[i+1:]
+				limit := -1
+				if i%20 > 0 { // the rest of the rest is read from other positions
+					limit = 40
+					rest = rest[:min(limit, len(rest))]
+				}
+				back.read(limit)
+				back.sub.Close()
+				if !slices.Equal(back.told, rest) {
+					t.Fatalf("after %d of %d frames it is told %d others", i+1, len(l.told), len(back.told))
+				}
+			}
+		})
+	}
+}
+
+func TestCurrentIsTheRunningResponseThatBeganLast(t *testing.T) {
+	c := converse(t)
+	want := func(want *fanout.Response) {
+		t.Helper()
+		if got := c.Current("chat", alice); got != want {
+			t.Fatalf("%p, want %p of %v", got, want, c.begun)
+		}
+	}
+	want(nil)
+	a, b := c.start("a"), c.start("b")
+	want(b)
+	if got := c.Current("chat", fanout.Access{Scope: alice.Scope, Owner: "bob"}); got != nil {
+		t.Fatal("somebody else finds it")
+	}
+	if got := c.Current("another", alice); got != nil {
+		t.Fatal("it is found on another channel")
+	}
+	d := c.start("d")
+	b.End(done)
+	want(d)
+	d.Discard(failed)
+	want(a)
+	a.End(done)
+	want(nil)
+	if got := c.Holdings().Channels; got != 1 {
+		t.Fatalf("%d channels: a look made one", got)
 	}
 }

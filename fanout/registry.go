@@ -3,263 +3,244 @@ package fanout
 import (
 	"container/list"
 	"errors"
+	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 var (
-	// ErrUnknown is the error for a response that does not exist, or not for
-	// the one who asks.
+	// ErrUnknown is the error for a response that does not exist, or may not be
+	// found with the access given.
 	ErrUnknown = errors.New("fanout: unknown response")
 	// ErrExpired is the error for a response that is no longer kept.
 	ErrExpired = errors.New("fanout: response no longer kept")
 	// ErrMismatch is the error for an idempotency key that was used with
 	// another body.
 	ErrMismatch = errors.New("fanout: idempotency key used with another body")
+	// ErrFull is the error for what does not fit into the limit of a Registry.
+	ErrFull = errors.New("fanout: too much is held")
 )
 
 // Registry finds responses by id, by idempotency key and by channel, from
-// their beginning until they expire. It is safe for concurrent use. Who holds
-// mu may take the lock of a Stream, never the other way round.
+// their beginning until they expire. It is safe for concurrent use.
 type Registry struct {
-	memory int // bound of all logs together; 0 is none
+	epoch string    // names this registry in the positions of channels
+	began time.Time // when the positions of channels begin
+
+	limit  atomic.Int64 // of all that is held, in bytes; 0 is none
+	total  atomic.Int64 // all that is held: responses, channels, tombstones, reservations
+	active atomic.Int64 // of it, what running responses hold and what is reserved
 
 	mu        sync.Mutex
-	responses map[string]*Response
-	calls     map[Call]*Response // by a Call without Body
+	responses map[string]*Response // running and kept ones, by id
+	calls     callIndex
 	channels  map[channelName]*channel
+	running   list.List // of *Response, in order of beginning
 	ended     list.List // of *Response, kept ones, the oldest end first
-	total     int       // size of all logs
-	seq       uint64    // of the last notice on any channel
-	lost      uint64    // the last notice of the channels that are no more
-	epoch     string    // names this registry in the ids of channels' frames
+	idle      list.List // of *channel, which nothing uses, the longest first
+	tombs     tombstones
 
-	destructed bool
+	// of the channels that were forgotten
+	lost    uint64 // the last position that is lost
+	reached uint64 // the last position
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
 	return &Registry{
-		responses: make(map[string]*Response),
-		calls:     make(map[Call]*Response),
-		channels:  make(map[channelName]*channel),
 		epoch:     NewID(),
+		began:     time.Now(),
+		responses: make(map[string]*Response),
+		calls:     callIndex{made: make(map[Call]*Response), keys: make(map[string]*Response)},
+		channels:  make(map[channelName]*channel),
+		tombs:     tombstones{seed: maphash.MakeSeed(), known: make(map[uint64]struct{})},
 	}
-}
-
-// Limit bounds the memory of all logs together, in bytes: beyond it the
-// responses that ended first expire. 0 is no bound.
-func (reg *Registry) Limit(bytes int) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	reg.memory = bytes
-	reg.evict()
 }
 
 // Begin starts a response and returns it. Where a response of the same call is
 // running or kept, it returns that one, and found is true. A new response has
-// no readers, but its grace begins only when one has left. The error is
-// ErrMismatch.
+// no readers, but its grace begins only when one has left. The errors are
+// ErrMismatch, and ErrFull where there is no room for another response.
 func (reg *Registry) Begin(id string, spec Spec) (r *Response, found bool, err error) {
+	spec = spec.bounded()
+	r = &Response{
+		Stream: Stream{id: id, limit: spec.MaxSize}, Spec: spec, Started: time.Now(), registry: reg,
+		discarded: make(chan struct{}), admitted: make(chan struct{}), published: make(chan struct{}),
+		cancel: spec.Cancel, beside: responseSize + spec.AttachmentSize + len(id) + spec.names(),
+	}
+	r.Spec.Cancel = nil
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	call := spec.Call
-	call.Body = ""
-	if call.Key != "" {
-		if r := reg.calls[call]; r != nil {
-			if r.Call.Body != spec.Call.Body {
-				return nil, false, ErrMismatch
-			}
-			return r, true, nil
+	if earlier := reg.calls.made[spec.Call.identity()]; earlier != nil {
+		if earlier.Call.Body != spec.Call.Body {
+			return nil, false, ErrMismatch
 		}
+		return earlier, true, nil
 	}
-	r = &Response{
-		Stream: NewStream(id, spec.MaxSize), Spec: spec, Started: time.Now(),
-		registry: reg, discarded: make(chan struct{}), admitted: make(chan struct{}), published: make(chan struct{}),
+	if !reg.reserveLocked(r.beside) {
+		return nil, false, ErrFull
 	}
+	r.counted, r.held = true, r.beside
 	reg.responses[id] = r
-	if call.Key != "" {
-		reg.calls[call] = r
-	}
+	reg.calls.add(r)
+	r.element = reg.running.PushBack(r)
 	return r, false, nil
 }
 
 // Find returns the response with an id. The errors are ErrUnknown and
 // ErrExpired.
 func (reg *Registry) Find(id string, as Access) (*Response, error) {
+	as = as.bounded()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	r := reg.responses[id]
-	if r == nil || !r.admits(as) {
+	switch {
+	case r == nil && reg.tombs.has(id, as):
+		return nil, ErrExpired
+	case r == nil || !r.admits(as):
 		return nil, ErrUnknown
 	}
-	if err := r.readable(); err != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.readableLocked(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// FindKey returns the responses of an idempotency key, running and kept.
+// FindKey returns the responses of an idempotency key, running and kept, the
+// newest first. The key is that of a Call.
 func (reg *Registry) FindKey(key string) []*Response {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	var found []*Response
-	for _, r := range reg.responses {
-		if r.stage <= kept && r.Call.Key == key && key != "" {
-			found = append(found, r)
-		}
-	}
-	return found
+	return reg.calls.of(bounded(key))
 }
 
 // Len returns how many responses are running, and how many are kept.
 func (reg *Registry) Len() (active, done int) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for _, r := range reg.responses {
-		if r.stage == running {
-			active++
-		}
-	}
-	return active, reg.ended.Len()
+	return reg.running.Len(), reg.ended.Len()
 }
 
 // Destruct forgets everything. What runs goes on for its readers and is
-// abandoned without, but nobody finds it, and nothing of it is kept. It
+// abandoned without, but cannot be found, and nothing of it is kept. It
 // implements caddy.Destructor.
 func (reg *Registry) Destruct() error {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for e := reg.ended.Front(); e != nil; e = reg.ended.Front() {
-		reg.remove(e.Value.(*Response))
-	}
-	for _, r := range reg.responses {
-		if r.stage == running {
-			reg.unlist(r)
-		} else {
-			reg.remove(r)
+	for _, responses := range []*list.List{&reg.ended, &reg.running} {
+		for e := responses.Front(); e != nil; e = responses.Front() {
+			r := e.Value.(*Response)
+			r.mu.Lock()
+			if r.stage == kept {
+				reg.removeLocked(r)
+			} else { // it is only made impossible to find
+				reg.unlistLocked(r)
+				reg.discountLocked(r)
+				responses.Remove(e)
+				r.element = nil
+			}
+			r.mu.Unlock()
 		}
 	}
 	for _, ch := range reg.channels {
-		ch.disarm()
+		reg.useLocked(ch)
+		ch.discount()
 	}
 	clear(reg.channels)
-	reg.destructed = true
+	reg.total.Add(-int64(len(reg.tombs.queue) * tombstoneSize))
+	reg.tombs.clear()
 	return nil
 }
 
-// keep lets the time begin for which a response that has ended can be read.
-// The caller holds mu, as with all that follows.
-func (reg *Registry) keep(r *Response, terminal *event.Event) {
+// keepLocked lets the time begin for which a response that has ended can be
+// read. r.mu must be held as well, as in all that follows.
+func (reg *Registry) keepLocked(r *Response) {
+	if !r.counted { // the registry was destructed
+		reg.removeLocked(r)
+		return
+	}
+	reg.running.Remove(r.element)
 	r.stage = kept
-	r.position = reg.ended.PushBack(r)
-	reg.announce(r, terminal)
-	if reg.destructed {
-		reg.remove(r)
-		return
-	}
-	r.rearm(r.Keep)
-	reg.account(r)
+	r.element = reg.ended.PushBack(r)
+	reg.active.Add(-int64(r.held))
+	r.rearmLocked(r.Keep)
 }
 
-// expire ends the time of a kept response: new readers are too late, and its
-// log goes when those who read it now have left.
-func (reg *Registry) expire(r *Response) {
-	if r.readers == 0 {
-		reg.forget(r)
-		return
+// forgetLocked drops the log of a response and remembers its id, where that is
+// known.
+func (reg *Registry) forgetLocked(r *Response) {
+	if reg.responses[r.id] == r {
+		reg.buryLocked(r)
 	}
-	r.overdue = true
-	reg.freeCall(r)
-}
-
-// forget drops the log of a kept response, and remembers its id for as long
-// again, where that is known.
-func (reg *Registry) forget(r *Response) {
-	if reg.responses[r.id] != r {
-		r.drop()
-		reg.remove(r)
-		return
-	}
-	reg.release(r)
-	r.stage = expired
-	r.overdue = false
+	reg.removeLocked(r)
 	r.header = nil
-	r.drop()
-	r.rearm(r.Keep)
+	r.log = history{base: r.log.head()}
 }
 
-// remove forgets a response.
-func (reg *Registry) remove(r *Response) {
-	reg.release(r)
-	r.stage = removed
-	r.disarm()
-	reg.unlist(r)
-}
-
-// release takes a response out of all but the list of ids.
-func (reg *Registry) release(r *Response) {
-	if r.stage == kept {
-		reg.ended.Remove(r.position)
+// removeLocked takes a response out of everything.
+func (reg *Registry) removeLocked(r *Response) {
+	reg.unlistLocked(r)
+	reg.discountLocked(r)
+	switch {
+	case r.element == nil:
+	case r.stage == running:
+		reg.running.Remove(r.element)
+	default:
+		reg.ended.Remove(r.element)
 	}
-	reg.freeCall(r)
-	reg.leaveChannel(r)
-	reg.total -= r.size
-	r.size = 0
+	r.element = nil
+	r.stage = gone
+	r.overdue = false
+	r.disarmLocked()
+	if ch := r.channel; ch != nil {
+		r.channel = nil
+		ch.leave(r)
+		reg.tidyLocked(ch)
+	}
 }
 
-// unlist makes a response unknown: its id and its call.
-func (reg *Registry) unlist(r *Response) {
-	reg.freeCall(r)
+// unlistLocked makes a response unknown: its id and its call.
+func (reg *Registry) unlistLocked(r *Response) {
+	reg.calls.remove(r)
 	if reg.responses[r.id] == r {
 		delete(reg.responses, r.id)
 	}
 }
 
-// freeCall makes it possible to make the request of a response again.
-func (reg *Registry) freeCall(r *Response) {
-	call := r.Call
-	call.Body = ""
-	if reg.calls[call] == r {
-		delete(reg.calls, call)
-	}
-}
-
-// grew wakes who follows the channel of a running response, and accounts for
-// its growth.
-func (reg *Registry) grew(r *Response) {
+// expire ends the time of a kept response: new readers are too late, and its
+// log goes when its readers have left. It does nothing where the time was set
+// anew meanwhile.
+func (reg *Registry) expire(r *Response, turn int) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	if r.channel != nil {
-		r.channel.changed.wake()
-	}
-	if reg.memory > 0 {
-		reg.account(r)
-	}
-}
-
-// account updates the size of a response and makes room where there is too
-// little.
-func (reg *Registry) account(r *Response) {
-	if r.stage >= expired {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turn != turn || r.stage != kept {
 		return
 	}
-	size := r.Size()
-	reg.total += size - r.size
-	r.size = size
-	reg.evict()
+	if reg.settleLocked(r); r.stage == kept {
+		r.overdue = true
+		reg.calls.remove(r)
+	}
 }
 
-// evict lets the responses that ended first expire until the rest fits. Who
-// still reads one of them finds that it is gone.
-func (reg *Registry) evict() {
-	for reg.memory > 0 && reg.total > reg.memory {
-		oldest := reg.ended.Front()
-		if oldest == nil {
-			return
-		}
-		reg.forget(oldest.Value.(*Response))
+// settle forgets a response whose keep time is over and that has no readers any
+// more.
+func (reg *Registry) settle(r *Response) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.overdue {
+		reg.settleLocked(r)
+	}
+}
+
+func (reg *Registry) settleLocked(r *Response) {
+	if r.readers == 0 && (r.channel == nil || !r.channel.awaits(r)) {
+		reg.forgetLocked(r)
 	}
 }

@@ -1,10 +1,10 @@
 package fanout
 
-// signal wakes everyone who waits for it, once. The zero value is ready. It is
-// guarded by the lock of what it belongs to, and costs nothing while nobody
+// signal wakes every goroutine that waits for it, once. The zero value is ready.
+// It is guarded by the lock of what it belongs to, and costs nothing while none
 // waits.
 type signal struct {
-	c chan struct{} // nil while nobody waits
+	c chan struct{} // nil while none waits
 }
 
 // wait returns a channel that is closed by the next wake.
@@ -21,3 +21,10 @@ func (s *signal) wake() {
 		s.c = nil
 	}
 }
+
+// closed is a channel that is always ready.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

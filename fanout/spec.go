@@ -1,6 +1,10 @@
 package fanout
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
@@ -35,33 +39,47 @@ func StatusOf(terminal *event.Event) Status {
 	}
 }
 
-// Access is who may find a response.
+// Access says which clients may find a response.
 type Access struct {
-	// Scope is the name space of ids, keys and channels.
+	// Scope is the name space of ids, keys and channels. Two spellings of one
+	// scope are two scopes: the caller brings a name into one form.
 	Scope string
-	// Owner is whom a response belongs to; empty where knowing its id is
-	// enough.
+	// Owner is the client that a response belongs to; empty where knowing its
+	// id is enough.
 	Owner string
 }
 
-// admits reports whether what belongs to a may be found by somebody with the
-// access of other.
+// admits reports whether what belongs to a may be found with the access other.
 func (a Access) admits(other Access) bool {
 	return a.Scope == other.Scope && (a.Owner == "" || a.Owner == other.Owner)
 }
 
+// bounded returns the access with its names as a Registry holds them.
+func (a Access) bounded() Access {
+	return Access{Scope: bounded(a.Scope), Owner: bounded(a.Owner)}
+}
+
 // Call identifies a request that must be made once only.
 type Call struct {
-	// Key identifies the key together with who used it: scope, owner and
-	// credentials.
+	// Key identifies the idempotency key together with the client that used it:
+	// scope, owner and credentials.
 	Key string
-	// Request identifies, with Key, the request: method, path and query.
+	// Request identifies, with Key, the request: the route that serves it, and
+	// method, path and query as the client sent them, before any rewrite. Two
+	// routes may rewrite to the same path and call different backends.
 	Request string
 	// Body identifies what was asked: the same call must have the same body.
 	Body string
 }
 
-// Spec is what a Registry must know of a response to keep it.
+// identity returns what two requests of the same call have in common.
+func (c Call) identity() Call {
+	c.Body = ""
+	return c
+}
+
+// Spec is what a Registry must know of a response to keep it. Names in it that
+// are longer than 256 bytes are held as a hash.
 type Spec struct {
 	Access
 	// Dialect is what the producing route emits.
@@ -77,13 +95,49 @@ type Spec struct {
 	Grace time.Duration
 	// MaxSize bounds its log, in bytes; 0 is no bound.
 	MaxSize int
-	// Attachment is kept with the response for whoever began it; the Registry
-	// does not look into it.
-	Attachment any
-	// Ending is called once, before any reader can see the terminal event,
-	// without locks and by whatever ends the response; nil for nothing.
+	// Attachment is kept with the response for whatever began it; the Registry
+	// does not look into it. AttachmentSize is what it takes, in bytes.
+	Attachment     any
+	AttachmentSize int
+	// Ending is called once, before any reader can see the terminal event, by
+	// whatever ends the response. The lock of its log is held: it must not call
+	// the response. nil is nothing.
 	Ending func(terminal *event.Event)
 	// Cancel ends the upstream call. The Registry calls it at most once, from
 	// any goroutine and without locks.
 	Cancel func(cause error)
+}
+
+// bounded returns the spec with its names as a Registry holds them. They are
+// copies, so that what they were cut from can go.
+func (s Spec) bounded() Spec {
+	for _, name := range []*string{&s.Scope, &s.Owner, &s.Channel, &s.Call.Key, &s.Call.Request, &s.Call.Body} {
+		*name = strings.Clone(bounded(*name))
+	}
+	return s
+}
+
+// names is how many bytes the names of the spec have.
+func (s *Spec) names() int {
+	return len(s.Scope) + len(s.Owner) + len(s.Channel) + len(s.Call.Key) + len(s.Call.Request) + len(s.Call.Body)
+}
+
+const (
+	// maxName is how long a name from outside may be to be held as it is, in
+	// bytes.
+	maxName = 256
+	// hashPrefix is how a name begins that is the hash of another.
+	hashPrefix = "sha256:"
+)
+
+// bounded returns a name as it is held and looked for: a hash where it is long.
+// A name that looks like a hash is hashed as well, so that no two names are
+// held as the same.
+func bounded(name string) string {
+	if len(name) <= maxName && !strings.HasPrefix(name, hashPrefix) {
+		return name
+	}
+	hash := sha256.New()
+	_, _ = io.WriteString(hash, name) // never fails (hash.Hash)
+	return hashPrefix + hex.EncodeToString(hash.Sum(nil))
 }

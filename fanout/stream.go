@@ -8,7 +8,9 @@ import (
 )
 
 var (
-	// ErrTooLarge is the error of an append beyond the limit of a Stream.
+	// ErrTooLarge is the error of an append beyond the limit of a Stream, or to
+	// a response that had to make room for others. It is also the cause with
+	// which the upstream of such a response is cancelled.
 	ErrTooLarge = errors.New("fanout: response too large")
 	// ErrForgotten is the error of opening a cursor at a place whose events
 	// are no longer kept.
@@ -38,7 +40,7 @@ func NewStream(id string, limit int) *Stream {
 // Window makes the log forget old events, whether its readers have had them or
 // not: what an Append finds, it cuts to about the last n events (between n and
 // 2n; n is at least 1) and 256 KiB of text (at most twice that), or one event.
-// What it adds itself is all kept until the next, so that a reader who was at
+// What it adds itself is all kept until the next, so that a reader that was at
 // the head misses nothing.
 func (s *Stream) Window(n int) {
 	s.mu.Lock()
@@ -55,6 +57,11 @@ func (s *Stream) ID() string { return s.id }
 func (s *Stream) Append(events []event.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.appendLocked(events)
+}
+
+// appendLocked is Append; mu must be held.
+func (s *Stream) appendLocked(events []event.Event) error {
 	if s.end != nil || len(events) == 0 {
 		return nil
 	}
@@ -87,6 +94,11 @@ func sizeOf(events []event.Event) int {
 func (s *Stream) End(terminal *event.Event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.endLocked(terminal)
+}
+
+// endLocked is End; mu must be held.
+func (s *Stream) endLocked(terminal *event.Event) bool {
 	if s.end != nil {
 		return false
 	}
@@ -123,6 +135,11 @@ func (s *Stream) Size() int {
 func (s *Stream) Open(index int) (*Cursor, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.openLocked(index)
+}
+
+// openLocked is Open; mu must be held.
+func (s *Stream) openLocked(index int) (*Cursor, error) {
 	switch {
 	case index < 0 || index > s.headLocked():
 		return nil, ErrBadCursor
@@ -144,23 +161,16 @@ func (s *Stream) Recycle() {
 	s.log.recycle()
 }
 
-// outputs returns how many output events the log has had.
-func (s *Stream) outputs() int {
+// between returns the events after the index from, up to and including to.
+func (s *Stream) between(from, to int) (b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.log.head()
-}
-
-// compact gives back the room that a log which has ended kept for growth.
-func (s *Stream) compact() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log.compact()
-}
-
-// drop forgets the log. Readers that are under way keep what they hold.
-func (s *Stream) drop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log = history{base: s.log.head()}
+	outputs := min(to, s.log.head())
+	kept := min(max(from, s.log.base), outputs)
+	s.log.between(&b, max(kept, s.log.base), max(outputs, s.log.base))
+	if to > s.log.head() {
+		b.end = s.end
+	}
+	b.Skipped = kept - from
+	return b
 }

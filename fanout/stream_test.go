@@ -2,6 +2,7 @@ package fanout_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,11 +25,11 @@ func TestTheTerminalEventHasTheNextIndex(t *testing.T) {
 			t.Fatalf("head after the end: %d, %v", index, terminal)
 		}
 		batch := c.Read()
-		index, ev, ok := batch.Next(true)
+		index, ev, ok := batch.Next(whole)
 		if !ok || index != outputs+1 || ev.Result != done.Result {
 			t.Fatalf("after %d outputs: %d %+v %v", outputs, index, ev, ok)
 		}
-		if _, _, ok := batch.Next(true); ok {
+		if _, _, ok := batch.Next(whole); ok {
 			t.Fatal("something after the end")
 		}
 		if c.Ended() || c.Lag() != 1 {
@@ -173,7 +174,7 @@ func TestACursorBehindARecycledLogHasSkipped(t *testing.T) {
 	}
 	add(t, s, "c")
 	batch = c.Read()
-	index, ev, _ := batch.Next(false)
+	index, ev, _ := batch.Next(0)
 	if batch.Skipped != 2 || index != 3 || string(ev.Text) != "c" {
 		t.Fatalf("%d skipped, then %d %q", batch.Skipped, index, ev.Text)
 	}
@@ -257,5 +258,35 @@ func TestALagCountsWhatIsForgotten(t *testing.T) {
 	s.Recycle()
 	if batch := c.Read(); batch.Behind != 5 || batch.BehindBytes != 0 {
 		t.Fatalf("%d events and %d bytes behind after all was forgotten", batch.Behind, batch.BehindBytes)
+	}
+}
+
+// A frame of a client that catches up must fit the lines that readers take,
+// and be cut between events, so that its index moves however slow the line is.
+func TestMergedFramesAreBounded(t *testing.T) {
+	const bound = 32 << 10
+	s := fanout.NewStream(fanout.NewID(), 0)
+	c := open(t, s, 0)
+	escaped := strings.Repeat(`é\n`, 4) // counts as it is written, not as characters
+	for range 10_000 {
+		add(t, s, escaped)
+	}
+	add(t, s, strings.Repeat("x", bound+1), "y", strings.Repeat("z", bound), "")
+	want := []int{}
+	for n := bound / len(escaped); len(want)*n+n <= 10_000; {
+		want = append(want, n*len(escaped))
+	}
+	want = append(want, 10_000*len(escaped)-len(want)*want[0], bound+1, 1, bound)
+	var got []int
+	batch := c.Read()
+	for index, ev, ok := batch.Next(bound); ok; index, ev, ok = batch.Next(bound) {
+		got = append(got, len(ev.Text))
+		if index <= c.Index() {
+			t.Fatalf("index %d after %d", index, c.Index())
+		}
+		c.Advance(index)
+	}
+	if !slices.Equal(got, want) || c.Lag() != 0 {
+		t.Fatalf("frames of %v bytes, want %v; %d events are left", got, want, c.Lag())
 	}
 }

@@ -1,97 +1,34 @@
 package fanout
 
-import "github.com/caddy-llmstream/caddy-llmstream/internal/event"
+import (
+	"cmp"
+	"slices"
 
-// Subscription is the place of one reader in a channel: which notices it has
-// had, and its cursor in each response that it follows. It belongs to one
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
+)
+
+// Subscription is the position of one reader in a channel. It belongs to one
 // goroutine at a time and never blocks.
+//
+// A reader that joins is first told what is running, as parts: where each of
+// those responses stands, and what it has said so far. From then on it reads
+// the journal.
 type Subscription struct {
 	channel *channel
-	frames  bool         // the responses' own events too
-	seq     uint64       // the last notice that the reader has had
-	joined  []*Response  // what was running on joining and the reader does not know of yet
-	open    []*following // in order of beginning
+	frames  bool   // the responses' own events too
+	at      uint64 // the last position that the reader has had
+	parts   []part // what was running at it, while the reader has not had all of that
+	joined  int    // how much of it the reader has had: starts, then events
+	steps   int    // how much of it there is
+	items   []Item
+
+	published uint64 // at, as others may know it; guarded by channel.mu
 }
 
-// following is the cursor in one response of a channel.
-type following struct {
+// part is what a response has said when a reader joins its channel.
+type part struct {
 	response *Response
-	cursor   *Cursor
-	read     bool // scratch of Read
-}
-
-// Subscribe follows a channel; with frames, the events of its responses too.
-// With from, an id that Position gave, it goes on after what was had; else it
-// begins with the responses that are running. The reader must Close. The
-// errors are ErrBadCursor, and ErrExpired where something is no longer kept
-// that came after from.
-func (reg *Registry) Subscribe(name string, as Access, frames bool, from string) (*Subscription, error) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	at := position{seq: reg.seq}
-	if from != "" {
-		var err error
-		if at, err = reg.parsePosition(from); err != nil {
-			return nil, err
-		}
-	}
-	ch := reg.channelOf(channelName{as, name})
-	s := &Subscription{channel: ch, frames: frames, seq: at.seq}
-	ch.followers++
-	if err := s.begin(at, from == ""); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// begin follows the responses that were running at a place in the channel. The
-// caller holds registry.mu.
-func (s *Subscription) begin(at position, anew bool) error {
-	if err := s.err(); err != nil {
-		return err
-	}
-	ended := make(map[*Response]bool)
-	for _, n := range s.channel.notices {
-		if n.terminal != nil && n.seq <= at.seq {
-			ended[n.response] = true
-		}
-	}
-	for _, n := range s.channel.notices {
-		if n.terminal != nil || n.seq > at.seq || ended[n.response] {
-			continue
-		}
-		if anew {
-			s.joined = append(s.joined, n.response)
-		}
-		if err := s.follow(n.response, at.indexes[n.response.id]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// follow opens the cursor in a response. The caller holds registry.mu.
-func (s *Subscription) follow(r *Response, index int) error {
-	if !s.frames || s.of(r) != nil {
-		return nil
-	}
-	cursor, err := r.attach(index)
-	if err != nil {
-		return err
-	}
-	s.open = append(s.open, &following{response: r, cursor: cursor})
-	return nil
-}
-
-// of returns the cursor in a response, nil where it is not followed.
-func (s *Subscription) of(r *Response) *following {
-	for _, f := range s.open {
-		if f.response == r {
-			return f
-		}
-	}
-	return nil
+	index    int // of its last event
 }
 
 // Item is one thing to tell a reader of a channel: that a response has
@@ -106,144 +43,306 @@ type Item struct {
 	// event that it has had.
 	Events Batch
 
-	seq       uint64     // of the notice; 0 for the start of what was running on joining
-	following *following // of Events
+	before uint64 // the position before it; of a part, how much the reader has joined before
+	entry  entry  // of the journal, or what would be there for a part
 }
 
-// Read returns what the reader has not had yet, in order: the beginning of a
-// response comes before its events, and its end after them. Where Err is not
-// nil, it returns nothing.
-func (s *Subscription) Read() []Item {
-	reg := s.channel.registry
+const (
+	// maxItems is how many items Read returns at once.
+	maxItems = 64
+	// fewItems is for how many items a reader that has caught up keeps memory.
+	fewItems = 4
+	// maxEntries is how many entries of a journal Read looks at with its lock
+	// held.
+	maxEntries = 1024
+)
+
+// Subscribe follows a channel; with frames, the events of its responses too.
+// With from, an id that Position gave, it goes on after what was had; else it
+// begins with the responses that are running. The reader must Close. The
+// errors are ErrBadCursor, and ErrExpired where something is no longer kept
+// that came after from.
+func (reg *Registry) Subscribe(name string, as Access, frames bool, from string) (*Subscription, error) {
+	var at position
+	if from != "" {
+		var err error
+		if at, err = reg.parsePosition(from); err != nil {
+			return nil, err
+		}
+	}
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	if s.err() != nil {
-		return nil
+	ch := reg.channelLocked(nameOf(as, name))
+	s := &Subscription{channel: ch, frames: frames}
+	if err := s.begin(at, from == ""); err != nil {
+		reg.tidyLocked(ch)
+		return nil, err
 	}
-	var items []Item
-	for _, r := range s.joined {
-		items = append(items, Item{Response: r, Started: true})
+	return s, nil
+}
+
+// begin enters the channel at a position, or anew.
+func (s *Subscription) begin(at position, anew bool) error {
+	ch := s.channel
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if anew {
+		at = position{at: ch.journal.head}
 	}
-	for _, n := range s.news() {
-		if n.terminal != nil {
-			items = appendEvents(items, s.of(n.response))
-			items = append(items, Item{Response: n.response, Ended: true, Terminal: n.terminal, seq: n.seq})
+	switch {
+	case at.at > ch.journal.head:
+		return ErrBadCursor
+	case ch.hasLostLocked(at.at, s.frames, at.joined >= 0 && !anew):
+		return ErrExpired
+	}
+	s.at, s.published = at.at, at.at
+	if at.joined >= 0 {
+		s.parts, s.joined = ch.runningAtLocked(at.at), at.joined
+		s.steps = len(s.parts)
+		for i := 0; i < len(s.parts) && s.frames; i++ {
+			s.steps += s.parts[i].index
+		}
+		if s.joined > s.steps && s.frames {
+			return ErrBadCursor
+		}
+		s.join(at.joined)
+	}
+	ch.subs[s] = struct{}{}
+	if s.frames {
+		ch.frames++
+	}
+	return nil
+}
+
+// join tells how much the reader has had of what was running when it joined.
+func (s *Subscription) join(steps int) {
+	if s.joined = steps; steps >= s.steps {
+		s.parts = nil
+	}
+}
+
+// runningAtLocked returns what was running at a position, in order of
+// beginning, and where it stood then.
+func (ch *channel) runningAtLocked(at uint64) []part {
+	var parts []part
+	if at == ch.journal.head {
+		for e := ch.running.Front(); e != nil; e = e.Next() {
+			r := e.Value.(*Response)
+			parts = append(parts, part{r, r.in.said})
+		}
+		return parts
+	}
+	stood := make(map[uint32]int) // where those stood that have said something since
+	ch.journal.after(at, func(e entry) bool {
+		if _, known := stood[e.response]; !known && e.kind == said {
+			stood[e.response] = e.from
+		}
+		return true
+	})
+	for _, r := range ch.listed {
+		if r.in.began > at || (r.in.over > 0 && r.in.over <= at) {
 			continue
 		}
-		_ = s.follow(n.response, 0) // the place before the first event is always there
-		items = append(items, Item{Response: n.response, Started: true, seq: n.seq})
-	}
-	for _, f := range s.open {
-		if !f.read {
-			items = appendEvents(items, f)
+		index, isLater := stood[r.in.number]
+		if !isLater {
+			index = r.in.said
 		}
-		f.read = false
+		parts = append(parts, part{r, index})
 	}
-	return items
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.response.in.number, b.response.in.number) })
+	return parts
 }
 
-// Err returns ErrExpired once a response of the channel is no longer kept of
-// which the reader has not had everything: it must begin anew.
+// Read returns what the reader has not had yet, in order, but not everything at
+// once: until it returns nothing, there may be more. What it returns is valid
+// until the next call. Where Err is not nil, it returns nothing.
+func (s *Subscription) Read() []Item {
+	clear(s.items)
+	s.items = s.items[:0]
+	if s.parts != nil {
+		s.readParts()
+		return s.items
+	}
+	for s.readJournal() && len(s.items) == 0 {
+	}
+	if len(s.items) == 0 && cap(s.items) > fewItems {
+		s.items = nil // it has caught up, and may be idle for long
+	}
+	return s.items
+}
+
+// readParts reads what was running when the reader joined.
+func (s *Subscription) readParts() {
+	if s.Err() != nil {
+		return
+	}
+	for i := s.joined; i < len(s.parts) && len(s.items) < maxItems; i++ {
+		s.items = append(s.items, Item{Response: s.parts[i].response, Started: true, before: uint64(i), entry: entry{kind: started}}) //nolint:gosec // an index
+	}
+	if !s.frames {
+		return
+	}
+	before := len(s.parts)
+	for i := 0; i < len(s.parts) && len(s.items) < maxItems; i++ {
+		p := s.parts[i]
+		if from := max(0, s.joined-before); from < p.index {
+			item := Item{Response: p.response, before: uint64(before + from), entry: entry{from: from, n: p.index - from}} //nolint:gosec // counts
+			item.fill()
+			item.Events.Behind = s.steps - s.joined
+			s.items = append(s.items, item)
+		}
+		before += p.index
+	}
+}
+
+// readJournal reads some of the journal. It reports whether there is more.
+func (s *Subscription) readJournal() (more bool) {
+	ch := s.channel
+	ch.mu.Lock()
+	s.published = s.at
+	if ch.hasLostLocked(s.at, s.frames, false) {
+		ch.mu.Unlock()
+		return false
+	}
+	looked := 0
+	ch.journal.after(s.at, func(e entry) bool {
+		if looked++; looked > maxEntries || len(s.items) == maxItems {
+			more = true
+			return false
+		}
+		if e.kind == said && !s.frames {
+			if len(s.items) == 0 { // nothing to tell of it
+				s.at = e.last()
+			}
+			return true
+		}
+		s.items = append(s.items, Item{Response: ch.listed[e.response], before: e.first - 1, entry: e})
+		return true
+	})
+	if !more && len(s.items) == 0 {
+		s.at = ch.journal.head // where nothing was told, another reader may have kept itself young
+	}
+	fresh := ch.fresh
+	ch.mu.Unlock()
+	for i := range s.items {
+		s.items[i].fill()
+		if fresh > s.items[i].before {
+			s.items[i].Events.Behind = int(fresh - s.items[i].before) //nolint:gosec // events that are kept
+		}
+	}
+	return more
+}
+
+// fill reads from the response what the entry tells of.
+func (i *Item) fill() {
+	switch e := &i.entry; e.kind {
+	case started:
+		i.Started = true
+	case ended:
+		i.Ended, i.Terminal = true, i.Response.announcedEnd()
+	case said:
+		i.Events = i.Response.between(e.from, e.from+e.n)
+	}
+}
+
+// announcedEnd returns the terminal event that was announced.
+func (r *Response) announcedEnd() *event.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.told
+}
+
+// Err returns ErrExpired once something of the channel is no longer kept that
+// the reader has not had: it must begin anew.
 func (s *Subscription) Err() error {
-	s.channel.registry.mu.Lock()
-	defer s.channel.registry.mu.Unlock()
-	return s.err()
-}
-
-// err is Err for who holds registry.mu.
-func (s *Subscription) err() error {
-	if s.channel.lost > s.seq {
+	ch := s.channel
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.hasLostLocked(s.at, s.frames, s.parts != nil) {
 		return ErrExpired
 	}
 	return nil
 }
 
-// appendEvents appends what the reader has not had of a response.
-func appendEvents(items []Item, f *following) []Item {
-	if f == nil {
-		return items
-	}
-	f.read = true
-	if batch := f.cursor.Read(); batch.Len() > 0 {
-		items = append(items, Item{Response: f.response, Events: batch, following: f})
-	}
-	return items
-}
-
-// news returns the notices that the reader has not had. The caller holds
-// registry.mu.
-func (s *Subscription) news() []notice {
-	notices := s.channel.notices
-	for i := len(notices); i > 0; i-- {
-		if notices[i-1].seq <= s.seq {
-			return notices[i:]
-		}
-	}
-	return notices
-}
-
 // Had tells that the reader has had an item: of one with Events, those up to
-// index. Read returns an item until then. Had reports whether Position is now
-// a place to go on from.
-func (s *Subscription) Had(item *Item, index int) bool {
-	switch {
-	case item.Started && len(s.joined) > 0:
-		s.joined = s.joined[1:] // they come first
-	case item.Started:
-		s.seq = item.seq
-	case item.Ended:
-		s.leave(item.Response)
-		s.seq = item.seq
-	default:
-		item.following.cursor.Advance(index)
+// index. Read returns an item until then.
+func (s *Subscription) Had(item *Item, index int) {
+	at := item.before + 1
+	if item.entry.kind == said {
+		at = item.before + uint64(index-item.entry.from) //nolint:gosec // an event after the first
 	}
-	return s.placed()
+	if s.parts != nil {
+		s.join(int(at)) //nolint:gosec // a count
+		return
+	}
+	s.at = at
+	if item.Ended && s.frames && s.publish(item.Response) {
+		s.channel.registry.settle(item.Response)
+	}
 }
 
-// placed reports whether a position can tell what the reader has had: not
-// before it knows of all that was running on joining.
-func (s *Subscription) placed() bool { return len(s.joined) == 0 }
+// publish lets others know where the reader is. It reports whether they have
+// waited for that, because the time of a response is over.
+func (s *Subscription) publish(r *Response) (awaited bool) {
+	s.channel.mu.Lock()
+	defer s.channel.mu.Unlock()
+	s.published = s.at
+	_, awaited = s.channel.overdue[r]
+	return awaited
+}
 
-// leave ends the following of one response.
-func (s *Subscription) leave(r *Response) {
-	reg := s.channel.registry
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for i, f := range s.open {
-		if f.response == r {
-			s.open = append(s.open[:i], s.open[i+1:]...)
-			r.left()
-			return
-		}
+// Changed returns a channel that is closed as soon as there may be something to
+// read: at once where there is already.
+func (s *Subscription) Changed() <-chan struct{} {
+	ch := s.channel
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	switch {
+	case s.parts != nil || ch.hasLostLocked(s.at, s.frames, false):
+		return closed
+	case s.frames && ch.journal.head > s.at, !s.frames && ch.notice > s.at:
+		return closed
+	case s.frames:
+		return ch.changed.wait()
+	default:
+		return ch.noticed.wait()
 	}
 }
 
 // Close ends the subscription.
 func (s *Subscription) Close() {
-	reg := s.channel.registry
+	ch, reg := s.channel, s.channel.registry
+	alone, overdue := s.leave()
+	for _, r := range alone {
+		r.mu.Lock()
+		r.leftLocked()
+		r.mu.Unlock()
+	}
+	for _, r := range overdue {
+		reg.settle(r)
+	}
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	s.close()
+	reg.tidyLocked(ch)
 }
 
-// close is Close for who holds registry.mu.
-func (s *Subscription) close() {
-	for _, f := range s.open {
-		f.response.left()
-	}
-	s.open = nil
-	s.channel.followers--
-	s.channel.registry.tidy(s.channel)
-}
-
-// Changed returns a channel that is closed when there may be something new.
-// It must be taken before Read, so that nothing is missed between.
-func (s *Subscription) Changed() <-chan struct{} {
+// leave takes the reader off the channel. It returns the responses that may have
+// no readers any more: those that run, and those whose keep time is over.
+func (s *Subscription) leave() (alone, overdue []*Response) {
 	ch := s.channel
-	ch.registry.mu.Lock()
-	defer ch.registry.mu.Unlock()
-	if s.frames {
-		return ch.changed.wait()
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.subs, s)
+	if !s.frames {
+		return nil, nil
 	}
-	return ch.noticed.wait()
+	if ch.frames--; ch.frames == 0 {
+		for e := ch.running.Front(); e != nil; e = e.Next() {
+			alone = append(alone, e.Value.(*Response))
+		}
+	}
+	for r := range ch.overdue {
+		overdue = append(overdue, r)
+	}
+	return alone, overdue
 }

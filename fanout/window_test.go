@@ -26,7 +26,7 @@ func TestAWindowKeepsTheLastEvents(t *testing.T) {
 			if batch.Skipped != i-events {
 				t.Fatalf("window %d: %d skipped, want %d", n, batch.Skipped, i-events)
 			}
-			index, ev, _ := batch.Next(false)
+			index, ev, _ := batch.Next(0)
 			if want := fmt.Sprintf("%d,", index); index != i-events+1 || string(ev.Text) != want {
 				t.Fatalf("window %d: first is %q with index %d, want %q", n, ev.Text, index, want)
 			}
@@ -109,12 +109,12 @@ func TestAWindowLeavesBatchesAlone(t *testing.T) {
 			batch := c.Read()
 			readings = append(readings, m.reading(batch, c.Index()+batch.Skipped))
 			if i := rng.IntN(len(readings)); rng.IntN(2) == 0 {
-				readings[i].step(t, m, rng.IntN(2) == 0)
+				readings[i].step(t, m, someBound(rng))
 				c.Advance(max(c.Index(), readings[i].last))
 			}
 		}
 		for _, r := range readings {
-			for r.step(t, m, seed%2 == 0) {
+			for r.step(t, m, someBound(rng)) {
 			}
 		}
 	}
@@ -166,12 +166,12 @@ func TestSkipLeavesTheTerminalEvent(t *testing.T) {
 		if batch.Skipped == 0 {
 			t.Fatal("nothing was forgotten")
 		}
-		batch.Next(false)
+		batch.Next(0)
 		missed := batch.Skip()
 		if want := 4; missed != want || batch.Bytes() != 0 || batch.Skipped != 0 {
 			t.Fatalf("missed %d, want %d; %d bytes left", missed, want, batch.Bytes())
 		}
-		index, ev, ok := batch.Next(false)
+		index, ev, ok := batch.Next(0)
 		if ok != ended || (ended && (index != 6 || ev.Kind != event.Done)) {
 			t.Fatalf("after the skip: %d %+v %v", index, ev, ok)
 		}

@@ -11,7 +11,8 @@ caddy=$1 caddyfile=$2
 scripts/ports-free.sh 8080 8081 2019
 
 cat <<'EOF'
-Caddy answers on http://localhost:8080 until Ctrl-C. From another terminal:
+Caddy answers until Ctrl-C. Open http://localhost:8080/ in a browser, or from
+another terminal:
 
     curl -sN localhost:8080/v1/chat/completions \
       -d '{"model":"sim","stream":true,"messages":[{"role":"user","content":"hi"}]}'

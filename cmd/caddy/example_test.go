@@ -55,7 +55,9 @@ func TestExample(t *testing.T) {
 	}
 	config := adapt(t, content)
 	for _, part := range []string{
-		`{"handler":"llm_stream"},{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:8081"}]}`,
+		`"handler":"llm_stream","resume":{`,
+		`{"handler":"llm_stream_playground","reload":"/demo/reload"}`,
+		`{"handle":[{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:8081"}]}]}`,
 		`"listen":["127.0.0.1:8081"]`,
 		`"handler":"llmsim"`,
 	} {

@@ -120,6 +120,25 @@ func readText(stream string) (a Answer, err error) {
 	return a, nil
 }
 
+// openAIChunk is what is read of a chunk.
+type openAIChunk struct {
+	ID      string
+	Choices []struct {
+		Index int
+		Delta struct {
+			Content, Refusal string
+			Reasoning        string `json:"reasoning_content"`
+			ToolCalls        []struct {
+				Index    int
+				ID, Type string
+				Function struct{ Name, Arguments string }
+			} `json:"tool_calls"`
+		}
+		FinishReason *string `json:"finish_reason"`
+	}
+	Usage json.RawMessage
+}
+
 func readOpenAI(stream string) (a Answer, err error) {
 	a.WholeChunks, a.OneID = true, true
 	id := ""
@@ -134,23 +153,7 @@ func readOpenAI(stream string) (a Answer, err error) {
 			}
 			continue
 		}
-		var d struct {
-			ID      string
-			Choices []struct {
-				Index int
-				Delta struct {
-					Content, Refusal string
-					Reasoning        string `json:"reasoning_content"`
-					ToolCalls        []struct {
-						Index    int
-						ID, Type string
-						Function struct{ Name, Arguments string }
-					} `json:"tool_calls"`
-				}
-				FinishReason *string `json:"finish_reason"`
-			}
-			Usage json.RawMessage
-		}
+		var d openAIChunk
 		if err := json.Unmarshal([]byte(f.data), &d); err != nil {
 			return a, fmt.Errorf("%.200s: %w", f.data, err)
 		}
@@ -162,32 +165,40 @@ func readOpenAI(stream string) (a Answer, err error) {
 		if d.Usage != nil {
 			a.Usage = d.Usage
 		}
-		for _, c := range d.Choices {
-			if c.Index != 0 {
-				if a.Choices == nil {
-					a.Choices = map[string]Content{}
-				}
-				a.Choices[strconv.Itoa(c.Index)] += Content(c.Delta.Content)
-				continue
-			}
-			a.Text += Content(c.Delta.Content)
-			a.Reasoning += Content(c.Delta.Reasoning)
-			a.Refusal += Content(c.Delta.Refusal)
-			if c.FinishReason != nil {
-				a.FinishReason = *c.FinishReason
-			}
-			for _, call := range c.Delta.ToolCalls {
-				if call.Type != "" {
-					a.ToolCalls = append(a.ToolCalls, AnswerCall{ID: call.ID, Name: call.Function.Name})
-				}
-				if call.Index >= len(a.ToolCalls) {
-					return a, fmt.Errorf("%.200s of no call", f.data)
-				}
-				a.ToolCalls[call.Index].Arguments += Content(call.Function.Arguments)
-			}
+		if err := a.addChoices(&d); err != nil {
+			return a, err
 		}
 	}
 	return a, nil
+}
+
+// addChoices adds the deltas of a chunk.
+func (a *Answer) addChoices(d *openAIChunk) error {
+	for _, c := range d.Choices {
+		if c.Index != 0 {
+			if a.Choices == nil {
+				a.Choices = map[string]Content{}
+			}
+			a.Choices[strconv.Itoa(c.Index)] += Content(c.Delta.Content)
+			continue
+		}
+		a.Text += Content(c.Delta.Content)
+		a.Reasoning += Content(c.Delta.Reasoning)
+		a.Refusal += Content(c.Delta.Refusal)
+		if c.FinishReason != nil {
+			a.FinishReason = *c.FinishReason
+		}
+		for _, call := range c.Delta.ToolCalls {
+			if call.Type != "" {
+				a.ToolCalls = append(a.ToolCalls, AnswerCall{ID: call.ID, Name: call.Function.Name})
+			}
+			if call.Index >= len(a.ToolCalls) {
+				return fmt.Errorf("a fragment of no call %d", call.Index)
+			}
+			a.ToolCalls[call.Index].Arguments += Content(call.Function.Arguments)
+		}
+	}
+	return nil
 }
 
 // isWhole reports whether a chunk has all of its members.

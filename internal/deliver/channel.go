@@ -28,10 +28,16 @@ func NewChannelFollower(c *Conn, sub *fanout.Subscription, pace Pace) *ChannelFo
 // Step writes what the client has not had yet. After an error the connection
 // must be aborted: a client that comes back is told why.
 func (f *ChannelFollower) Step() error {
-	items := f.sub.Read()
-	if len(items) == 0 {
-		return f.sub.Err()
+	for items := f.sub.Read(); len(items) > 0; items = f.sub.Read() {
+		if err := f.tell(items); err != nil {
+			return err
+		}
 	}
+	return f.sub.Err()
+}
+
+// tell writes some items.
+func (f *ChannelFollower) tell(items []fanout.Item) error {
 	var forgotten error
 	err := f.write(func(bw *bufio.Writer) bool {
 		for i := range items {
@@ -58,7 +64,10 @@ func (f *ChannelFollower) encodeLocked(bw *bufio.Writer, item *fanout.Item) erro
 	case item.Events.Skipped > 0:
 		return fanout.ErrForgotten // never a silent gap
 	default:
-		merge := f.pace.lags(&item.Events)
+		merge := 0
+		if f.pace.lags(&item.Events) {
+			merge = maxMerge
+		}
 		for index, ev, ok := item.Events.Next(merge); ok; index, ev, ok = item.Events.Next(merge) {
 			f.encoder.Encode(bw, f.advance(item, index), id, &ev)
 		}
@@ -75,11 +84,8 @@ func (f *ChannelFollower) Reconnect(reason event.Reason) error {
 	})
 }
 
-// advance moves the client on and returns the id of the place where it is then,
-// empty where there is none to come back to.
+// advance moves the client on and returns the id of the place where it is then.
 func (f *ChannelFollower) advance(item *fanout.Item, index int) string {
-	if !f.sub.Had(item, index) {
-		return ""
-	}
+	f.sub.Had(item, index)
 	return f.sub.Position()
 }

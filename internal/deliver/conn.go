@@ -25,6 +25,9 @@ type Config struct {
 	Resumable bool
 	// Model returns the model of the response, empty while it is not known.
 	Model func() string
+	// Usage returns the token counts that are known by now, nil where there are
+	// none.
+	Usage func() *event.TokenUsage
 
 	Metrics *observe.Metrics
 	// WriteTimeout bounds one write that makes no progress; 0 is no bound.

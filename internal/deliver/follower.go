@@ -92,12 +92,20 @@ func (f *Follower) send(batch *fanout.Batch, merge bool) error {
 	return err
 }
 
+// maxMerge is how much text a merged frame holds, in bytes as written: readers of
+// lines give up at 64 KiB, and the index of a slow client must move.
+const maxMerge = 32 << 10
+
 // encodeLocked encodes the batch and reports whether there is something to send.
 // Where the response has failed and nothing is committed yet, there is not: the
 // failure is kept for Conclude. f.mu must be held.
 func (f *Follower) encodeLocked(bw *bufio.Writer, batch *fanout.Batch, merge bool) bool {
+	bound := 0
+	if merge {
+		bound = maxMerge
+	}
 	for {
-		index, ev, ok := batch.Next(merge)
+		index, ev, ok := batch.Next(bound)
 		if !ok {
 			f.position.Store(int64(f.cursor.Index()))
 			return true
@@ -137,6 +145,9 @@ func (f *Follower) encodeEventLocked(bw *bufio.Writer, index int, ev event.Event
 func (f *Follower) introduceLocked() {
 	if ms, ok := f.encoder.(emit.ModelSetter); ok && f.Model != nil {
 		ms.SetModel(f.Model())
+	}
+	if us, ok := f.encoder.(emit.UsageSetter); ok && f.Usage != nil {
+		us.SetUsage(f.Usage())
 	}
 }
 

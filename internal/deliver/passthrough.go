@@ -32,6 +32,18 @@ func (c *Conn) Pass(status int, header http.Header, stream, comments bool) http.
 	return &passingStream{c.w, c}
 }
 
+// Continue returns where the body of a stream goes that passes as it is after
+// heartbeats have committed the head of one; nil where a frame was sent.
+func (c *Conn) Continue() http.ResponseWriter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.load() != streaming || c.scratch.Kind != 0 {
+		return nil
+	}
+	c.state.move(passing)
+	return &passingStream{c.w, c}
+}
+
 // Passes reports whether the response passes as it is: nothing of the log goes
 // to this client.
 func (c *Conn) Passes() bool { return c.state.load() == passing }

@@ -49,7 +49,7 @@ type surveyedCall struct {
 
 func surveyOf(batch *fanout.Batch) *survey {
 	s := new(survey)
-	for index, ev, ok := batch.Next(true); ok; index, ev, ok = batch.Next(true) {
+	for index, ev, ok := batch.Next(maxMerge); ok; index, ev, ok = batch.Next(maxMerge) {
 		s.last = index
 		if ev.Kind.IsTerminal() {
 			s.terminal = &ev

@@ -137,7 +137,7 @@ func (a *AISDK) writeToolCall(w *bufio.Writer, ev *event.Event) {
 		return
 	}
 	if a.held += len(ev.Text); a.held > maxHeld {
-		a.failed, a.calls = heldTooMuch, nil
+		a.failed, a.calls = errHeldTooMuch, nil
 		writeUIError(w, a.failed)
 		return
 	}

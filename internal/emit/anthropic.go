@@ -130,7 +130,7 @@ func (a *Anthropic) output(w *bufio.Writer, ev *event.Event) {
 	case len(a.waiting) > 0 || !a.open.whole():
 		a.wait(kind, ev)
 		if a.held > maxHeld {
-			a.failed = heldTooMuch
+			a.failed = errHeldTooMuch
 			a.writeError(w, a.failed)
 			a.waiting, a.byCall = nil, nil
 		}

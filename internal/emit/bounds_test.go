@@ -97,9 +97,12 @@ func TestManyToolCallsAreNotQuadratic(t *testing.T) {
 		enc.Encode(w, 2*n+1, &end)
 		return time.Since(start)
 	}
+	best := func(dialect string, n int, arguments string) time.Duration { // of three: the machine may be busy
+		return min(cost(dialect, n, arguments), cost(dialect, n, arguments), cost(dialect, n, arguments))
+	}
 	for _, dialect := range emit.Dialects() {
 		for _, arguments := range []string{"", "{}"} {
-			few, many := cost(dialect, 6000, arguments), cost(dialect, 60000, arguments)
+			few, many := best(dialect, 6000, arguments), best(dialect, 60000, arguments)
 			t.Logf("%s, arguments %q: 6,000 calls in %v, 60,000 in %v", dialect, arguments, few, many)
 			if many > 60*few && many > 500*time.Millisecond {
 				t.Errorf("%s, arguments %q: ten times the calls cost %v instead of %v", dialect, arguments, many, few)

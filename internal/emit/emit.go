@@ -76,8 +76,8 @@ func Failure(enc Encoder) *event.Error {
 	return nil
 }
 
-// heldTooMuch is the error of an encoder that would have to hold too much.
-var heldTooMuch = &event.Error{
+// errHeldTooMuch is the error of an encoder that would have to hold too much.
+var errHeldTooMuch = &event.Error{
 	Code: event.CodeResponseTooLarge, Status: http.StatusBadGateway,
 	Message: "the response has more unfinished parts than are held for one client",
 }

@@ -84,6 +84,7 @@ func (p *Producer) identify() {
 		return
 	}
 	p.identity = id
+	p.Record.SetUsage(p.reader.Usage())
 	p.Record.Identify(id)
 	if p.Identified != nil {
 		p.Identified(id)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/json"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/provider"
 )
 
 // This file has the way of a response to its end, after the next handler has
@@ -38,7 +39,7 @@ func (p *Producer) finish(call Call) Call {
 	case mirroring, passing:
 		return p.finishPassing(cause, call)
 	case refused:
-		p.append([]event.Event{*refusedTerminal(p.status, p.refusal)}, 0)
+		p.endRefused()
 	case finished:
 	}
 	return Call{}
@@ -79,9 +80,9 @@ func (p *Producer) finishStream(cause *event.Event, call Call) Call {
 		return Call{}
 	}
 	if p.err = p.passHeld(); p.phase == passing {
-		return call
+		return p.finishPassing(nil, call)
 	}
-	p.append([]event.Event{*refusedTerminal(p.status, nil)}, 0)
+	p.endRefused()
 	return Call{}
 }
 
@@ -104,7 +105,7 @@ func (p *Producer) finishPassing(cause *event.Event, call Call) Call {
 	if errors.Is(context.Cause(p.Ctx), errLingered) {
 		call = Call{} // the client has had all of it
 	}
-	call.Aborted = call.Aborted || p.broken || cause != nil || p.isTruncated()
+	call.Aborted = call.Aborted || p.broken || cause != nil || p.isTruncated(call)
 	if finisher, ok := p.body.(interface{ Finish() }); ok {
 		finisher.Finish()
 	}
@@ -112,8 +113,12 @@ func (p *Producer) finishPassing(cause *event.Event, call Call) Call {
 }
 
 // isTruncated reports whether a mirrored stream is one that we know and has
-// ended without a terminal event.
-func (p *Producer) isTruncated() bool {
+// ended without a terminal event. One of Gemini's that ends cleanly passes as it
+// ended: Google's clients try again at that, and not at a broken connection.
+func (p *Producer) isTruncated(call Call) bool {
+	if call.clean() && provider.TakesNoComments(p.Path) {
+		return false
+	}
 	return p.phase == mirroring && p.terminal != nil && p.terminal.Kind == event.Failed &&
 		p.terminal.Err.Code == event.CodeUpstreamTruncated
 }
@@ -133,8 +138,8 @@ func (p *Producer) Terminal() *event.Event { return p.terminal }
 func (p *Producer) HasEnded() bool { return p.phase == finished }
 
 // Passed reports whether the response has passed as it is, and nothing is known
-// of it.
-func (p *Producer) Passed() bool { return p.phase == passing }
+// of it. What reverse_proxy writes for a client that has left is no response.
+func (p *Producer) Passed() bool { return p.phase == passing && !p.late }
 
 // PassedWhole reports whether a stream that we know has passed as it is, to its
 // end.

@@ -20,6 +20,10 @@ type Outlet interface {
 	// nil where a heartbeat has committed another response already, or the
 	// client has left a stream that others read.
 	Pass(Head) http.ResponseWriter
+	// Continue returns where the body of a stream goes that passes as it is after
+	// heartbeats have committed the head of one; nil where anything else was
+	// sent, or the client has left.
+	Continue() http.ResponseWriter
 	// Seal keeps heartbeats from committing a response from now on, and reports
 	// whether one has.
 	Seal() (committed bool)

@@ -3,6 +3,7 @@ package ingest
 import (
 	"maps"
 	"net/http"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -34,6 +35,9 @@ func (p *Producer) pass(to phase, status int, header http.Header) {
 		}
 	}
 	p.body = p.Out.Pass(Head{Status: status, Header: header, Stream: p.reader != nil, Comments: to == mirroring})
+	if p.body == nil && isEventStream(header) && status < http.StatusMultipleChoices {
+		p.body = p.Out.Continue()
+	}
 	if p.body == nil {
 		p.phase = refused
 		return
@@ -41,9 +45,36 @@ func (p *Producer) pass(to phase, status int, header http.Header) {
 	p.header = p.body.Header()
 }
 
-// maxRefusal is how much of a response that can no longer be passed on is told
-// in an error frame, in bytes.
-const maxRefusal = 64 << 10
+func isEventStream(h http.Header) bool {
+	return strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream")
+}
+
+// maxRefusal is how much of the body of an error is told in an error frame, in
+// bytes. Of a success, which may be a whole completion, it is max_event.
+const maxRefusal = 16 << 10
+
+// refuse keeps a piece of the body of a response that can no longer be passed on.
+func (p *Producer) refuse(b []byte) {
+	limit := maxRefusal
+	if p.status < http.StatusMultipleChoices {
+		limit = p.MaxEvent
+	}
+	p.refusal = append(p.refusal, b[:min(len(b), max(0, limit-len(p.refusal)))]...)
+}
+
+// endRefused ends a response that could not be passed on. A whole completion of
+// an API that we know was paid for: the client gets what it says.
+func (p *Producer) endRefused() {
+	if p.status < http.StatusMultipleChoices {
+		events, reader := provider.DecodeWhole(provider.Options{Path: p.Path, Choices: p.Choices()}, p.refusal)
+		if reader != nil {
+			p.reader, p.phase = reader, decoding
+			p.append(events, 0)
+			return
+		}
+	}
+	p.append([]event.Event{*refusedTerminal(p.status, p.refusal)}, 0)
+}
 
 // mirror passes a piece of the body on while the decoder looks at it, for as long
 // as it understands what comes.
@@ -101,6 +132,7 @@ func (p *Producer) passHeld() error {
 	trailers := p.header
 	p.pass(passing, p.status, p.upstream)
 	if p.phase == refused {
+		p.refuse(p.reader.Held())
 		return nil
 	}
 	maps.Copy(p.header, trailers)

@@ -55,7 +55,7 @@ type Config struct {
 	// for, 0 where it stands for none.
 	Status func(error) int
 	// Choices returns how many choices the request asks for, 0 where that is not
-	// known.
+	// known, as where it is nil.
 	Choices func() int
 	// Late reports whether the request body has not come in time; nil where it
 	// was there before.
@@ -86,6 +86,7 @@ type Producer struct {
 	reader       *provider.Reader
 	identity     observe.Identity
 	emitted      bool         // there are events in the log
+	late         bool         // the client had left before the header
 	terminal     *event.Event // that the response has ended with
 	refusal      []byte       // the body of a refused response
 	err          error        // of the client's connection
@@ -111,6 +112,9 @@ const lingerTime = 500 * time.Millisecond
 
 // New returns a Producer for one response.
 func New(c Config) *Producer {
+	if c.Choices == nil {
+		c.Choices = func() int { return 0 }
+	}
 	return &Producer{Config: c, header: c.Header}
 }
 
@@ -136,6 +140,7 @@ func (p *Producer) WriteHeader(status int) {
 	case terminalOf(p.Ctx) != nil:
 		p.phase = withdrawn
 	case !provider.IsCandidate(p.header.Get("Content-Type"), p.Path, status, p.asked.Load()) || !p.decompress():
+		p.late = p.Ctx.Err() != nil
 		p.pass(passing, status, p.header)
 	case p.Dialect == emit.DialectPassthrough:
 		p.newReader()
@@ -209,7 +214,7 @@ func (p *Producer) take(b []byte) (int, error) {
 	case passing:
 		return p.body.Write(b)
 	case refused:
-		p.refusal = append(p.refusal, b[:min(len(b), maxRefusal-len(p.refusal))]...)
+		p.refuse(b)
 	case waiting, withdrawn, finished: // what a backend says after its last event
 	}
 	return len(b), nil

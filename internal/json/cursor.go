@@ -38,6 +38,7 @@ type Cursor struct {
 	pos     int
 	depth   int
 	escaped bool // the last string has an escape
+	failed  bool // see HasError
 	bad     bool
 }
 
@@ -126,8 +127,15 @@ func (c *Cursor) Key() []byte {
 	if !c.colon() {
 		return nil
 	}
+	if len(key) == len("error") && c.depth == 1 && string(key) == "error" {
+		c.failed = true
+	}
 	return key
 }
+
+// HasError reports whether the outermost object has a member error, empty or
+// not, among those that were read. Every format has to look out for it.
+func (c *Cursor) HasError() bool { return c.failed }
 
 // colon reads what stands between the name of a member and its value.
 func (c *Cursor) colon() bool {

@@ -75,6 +75,23 @@ func (rec *Record) Identify(id Identity) {
 	}
 }
 
+// SetUsage takes the token counts that are known while the response runs; nil
+// where there are none.
+func (rec *Record) SetUsage(usage *event.TokenUsage) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.outcome == "" && usage != nil {
+		rec.usage = usage
+	}
+}
+
+// Usage returns the token counts so far, nil where there are none.
+func (rec *Record) Usage() *event.TokenUsage {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return rec.usage
+}
+
 // Requested takes the model that the request names.
 func (rec *Record) Requested(model string) { rec.requested.Store(&model) }
 
@@ -113,7 +130,10 @@ func (rec *Record) End(outcome event.Outcome, result *event.Result, usage *event
 	if rec.outcome != "" {
 		return false
 	}
-	rec.outcome, rec.duration, rec.usage = outcome, time.Since(rec.Started), usage
+	rec.outcome, rec.duration = outcome, time.Since(rec.Started)
+	if usage != nil {
+		rec.usage = usage
+	}
 	if result != nil {
 		rec.finish = result.Finish
 	}
@@ -123,7 +143,7 @@ func (rec *Record) End(outcome event.Outcome, result *event.Result, usage *event
 	m.streams.WithLabelValues(m.labels(label, rec.formatLocked(), string(outcome))...).Inc()
 	m.duration.WithLabelValues(m.labels(label)...).Observe(rec.duration.Seconds())
 	m.upstreamBytes.WithLabelValues(m.labels(label)...).Add(float64(rec.upstreamBytes.Load()))
-	for _, count := range directions(usage) {
+	for _, count := range directions(rec.usage) {
 		m.tokens.WithLabelValues(m.labels(label, count.direction)...).Add(float64(count.n))
 	}
 	return true
@@ -185,8 +205,9 @@ func (rec *Record) marshal(enc zapcore.ObjectEncoder, clientBytes int64) error {
 	enc.AddFloat64("duration_ms", Milliseconds(s.Duration))
 	enc.AddInt64("deltas", rec.deltas.Load())
 	if s.Usage != nil {
-		enc.AddInt64("input_tokens", s.Usage.Input)
-		enc.AddInt64("output_tokens", s.Usage.Output)
+		for _, count := range directions(s.Usage) {
+			enc.AddInt64(count.direction+"_tokens", count.n)
+		}
 		if t := rec.generating().Seconds(); t > 0 && s.Usage.Output > 0 {
 			enc.AddFloat64("tokens_per_second", float64(s.Usage.Output)/t)
 		}

@@ -7,6 +7,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
+// usageAttributes are the names of token counts in the semantic conventions.
+var usageAttributes = map[string]string{
+	"input":        "gen_ai.usage.input_tokens",
+	"output":       "gen_ai.usage.output_tokens",
+	"cached_input": "gen_ai.usage.cache_read.input_tokens",
+	"cache_write":  "gen_ai.usage.cache_creation.input_tokens",
+	"reasoning":    "gen_ai.usage.reasoning.output_tokens",
+}
+
 // Trace puts what is known of a response on the span of ctx, where one is
 // recorded, by OpenTelemetry's semantic conventions for generative AI.
 func (rec *Record) Trace(ctx context.Context) {
@@ -37,7 +46,7 @@ func (rec *Record) Trace(ctx context.Context) {
 		attributes = append(attributes, attribute.StringSlice("gen_ai.response.finish_reasons", []string{string(s.Finish)}))
 	}
 	for _, count := range directions(s.Usage) {
-		attributes = append(attributes, attribute.Int64("gen_ai.usage."+count.direction+"_tokens", count.n))
+		attributes = append(attributes, attribute.Int64(usageAttributes[count.direction], count.n))
 	}
 	if s.FirstToken > 0 {
 		attributes = append(attributes, attribute.Float64("gen_ai.response.time_to_first_chunk", s.FirstToken.Seconds()))

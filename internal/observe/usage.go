@@ -8,7 +8,8 @@ type directionCount struct {
 	n         int64
 }
 
-// directions returns the token counts that a provider has sent.
+// directions returns the token counts that a provider has sent: of all input and
+// all output, and of the parts of them that it tells apart.
 func directions(usage *event.TokenUsage) []directionCount {
 	if usage == nil {
 		return nil
@@ -17,6 +18,13 @@ func directions(usage *event.TokenUsage) []directionCount {
 	for _, count := range []directionCount{{"input", usage.Input}, {"output", usage.Output}} {
 		if count.n >= 0 {
 			counts = append(counts, count)
+		}
+	}
+	for _, part := range []directionCount{
+		{"cached_input", usage.CachedInput}, {"cache_write", usage.CacheWrite}, {"reasoning", usage.Reasoning},
+	} {
+		if part.n > 0 {
+			counts = append(counts, part)
 		}
 	}
 	return counts

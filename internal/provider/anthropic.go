@@ -88,7 +88,7 @@ func (d *anthropic) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	var e anthropicEvent
 	e.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.opened {

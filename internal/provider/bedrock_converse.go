@@ -57,7 +57,7 @@ type converseEvent struct {
 // Decode translates one event.
 func (d *bedrockConverse) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
-	if d.decode(string(ev.Name), &c, out); !c.End() {
+	if d.decode(string(ev.Name), &c, out); !out.whole(&c) {
 		return errInvalid
 	}
 	return nil

@@ -84,6 +84,10 @@ func (d *bedrockInvoke) Decode(ev sse.Event, out *Events) error {
 	if err := d.inner.Decode(sse.Event{Data: d.chunk}, out); err != nil {
 		return err
 	}
+	if inner := (sse.Event{Data: d.chunk}); out.hasError && isBlatant(inner) {
+		out.Fail(inner)
+		return nil
+	}
 	d.conclude(start, out)
 	return nil
 }
@@ -165,7 +169,7 @@ func (d *nova) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	return nil

@@ -47,7 +47,7 @@ func (d *bedrockModel) Decode(ev sse.Event, out *Events) error {
 	e := modelEvent{index: noIndex, usage: noUsage}
 	e.read(&c)
 	index, ok := out.Choice(e.index, true)
-	if !c.End() || !ok {
+	if !out.whole(&c) || !ok {
 		return errInvalid
 	}
 	d.begin(index, out)

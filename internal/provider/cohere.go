@@ -59,7 +59,7 @@ func (d *cohere) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	e := cohereEvent{kind: ev.Name, usage: noUsage}
 	e.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.begun {

@@ -45,7 +45,7 @@ func (d *cohereV1) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	var e cohereV1Event
 	e.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.begun {

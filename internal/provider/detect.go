@@ -44,7 +44,12 @@ func (r *Reader) detectLine(line []byte) {
 		case framingOther:
 			r.pass()
 			return
-		case framingSSE, framingMixed, framingLines, framingArray, framingFrames:
+		case framingLines:
+			if r.isJSON() && !r.comesInLines() {
+				r.pass() // a whole answer, however slowly it comes
+				return
+			}
+		case framingSSE, framingMixed, framingArray, framingFrames:
 		}
 		r.split = r.framing.splitter(r.opts.MaxEvent)
 		r.hold.isJSON = r.framing != framingSSE
@@ -124,11 +129,24 @@ func (r *Reader) detectAtEnd() {
 		r.fail(tooLarge())
 	case r.guess != nil:
 		r.recognized(r.guess)
-	case !r.llm, r.leading > 0 && !r.broken && !r.split.Cut():
+	case !r.llm, r.isJSON(), r.leading > 0 && !r.broken && !r.split.Cut():
 		r.pass()
 	default:
 		r.endOfBody()
 	}
+}
+
+// isJSON reports whether the response is what its content type says, JSON, and
+// not a stream under a wrong label.
+func (r *Reader) isJSON() bool {
+	return mediaType(r.opts.ContentType) == "application/json" && r.framing != framingSSE
+}
+
+// comesInLines reports whether the API that the request path names answers in
+// lines of JSON.
+func (r *Reader) comesInLines() bool {
+	f := formatNamed(formatOfPath(r.opts.Path))
+	return f != nil && f.framing&framingLines != 0
 }
 
 // settle decides without having seen an event that tells the format, because

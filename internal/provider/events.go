@@ -25,6 +25,7 @@ type Events struct {
 	// Since the last Reset.
 	silent   int  // how many outputs there were that are no events
 	tooLarge bool // an output was left out of an event that is too large
+	hasError bool // the last event has a member error
 
 	halves []half // of characters whose other half is to come
 
@@ -86,6 +87,13 @@ func (e *Events) Delta(kind event.Kind, choice int, raw []byte) []byte {
 		e.list = append(e.list, event.Event{Kind: kind, Choice: choice, Text: text})
 	}
 	return text
+}
+
+// whole reports whether the data of an event, which c has read, was one valid
+// value.
+func (e *Events) whole(c *json.Cursor) bool {
+	e.hasError = c.HasError()
+	return c.End()
 }
 
 // Silent tells of an output of the model that is no event: arguments and code

@@ -55,7 +55,7 @@ func (d *gemini) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	out.Identify(model, id)

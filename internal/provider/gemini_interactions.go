@@ -68,7 +68,7 @@ func (d *geminiInteractions) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.begun {

@@ -44,7 +44,7 @@ func (d *llamaCpp) Decode(ev sse.Event, out *Events) error {
 	e := llamaCppEvent{usage: noUsage}
 	e.read(&c)
 	index, ok := out.Choice(e.index, true)
-	if !c.End() || !ok {
+	if !out.whole(&c) || !ok {
 		return errInvalid
 	}
 	prompt := d.prompt(index, out)

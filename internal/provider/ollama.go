@@ -42,7 +42,7 @@ func (d *ollama) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	line := ollamaLine{usage: noUsage}
 	line.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.opened {

@@ -58,7 +58,7 @@ func (d *openAIAssistants) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	o := assistantsObject{usage: noUsage}
 	o.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.begun {

@@ -69,7 +69,7 @@ func (d *openAIChat) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	out.Identify(model, id)

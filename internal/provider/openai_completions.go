@@ -45,7 +45,7 @@ func (d *openAICompletions) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	out.Identify(model, id)

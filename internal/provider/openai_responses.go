@@ -113,7 +113,7 @@ func (d *openAIResponses) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	e := responsesEvent{kind: ev.Name, output: -1, part: -1}
 	e.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.begun {

@@ -235,6 +235,7 @@ func (r *Reader) decode(ev sse.Event, atEnd bool) {
 			break
 		}
 		silent := r.out.silent
+		r.out.hasError = false
 		err := r.decoder.Decode(ev, &r.out)
 		switch {
 		case err != nil || r.out.tooLarge:
@@ -243,15 +244,12 @@ func (r *Reader) decode(ev sse.Event, atEnd bool) {
 				r.undecodable(ev, atEnd)
 				return
 			}
-		case bytes.Contains(ev.Data, errorWord), r.out.silent == silent && tellsNothing(r.out.list[start:]):
+		case r.out.hasError, r.out.silent == silent && tellsNothing(r.out.list[start:]):
 			r.complain(ev, start)
 		}
 	}
 	r.fold(start)
 }
-
-// errorWord is in every event that isBlatant calls an error.
-var errorWord = []byte(`"error"`)
 
 // tellsNothing reports whether none of the events is more than that a choice has
 // begun, or a count.
@@ -328,12 +326,12 @@ func (r *Reader) fold(start int) {
 	kept := r.out.list[:start]
 	for i := start; i < len(r.out.list); i++ {
 		ev := &r.out.list[i]
-		switch {
-		case ev.Kind == event.End:
+		if ev.Kind == event.End {
 			r.out.list = kept
 			r.done()
 			return
-		case ev.Kind == event.Failed:
+		}
+		if ev.Kind == event.Failed {
 			r.out.list = kept
 			r.fail(ev.Err)
 			return

@@ -39,7 +39,7 @@ func (d *tgi) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
 	e := tgiEvent{usage: noUsage}
 	e.read(&c)
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	if !d.begun {

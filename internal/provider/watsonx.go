@@ -40,7 +40,7 @@ func (d *watsonx) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !c.End() {
+	if !out.whole(&c) {
 		return errInvalid
 	}
 	out.Identify(model, nil)

@@ -85,7 +85,7 @@ const maxRead = 32 << 10
 func (b *body) hold(limit int64) error {
 	for b.err == nil && int64(len(b.held)) < limit {
 		if err := b.memory.Reserve(maxRead); err != nil {
-			return errTooManyBodies
+			return errFull
 		}
 		free := len(b.held)
 		b.held = append(b.held, make([]byte, min(maxRead, limit-int64(free)))...)
@@ -105,15 +105,6 @@ func (b *body) hold(limit int64) error {
 
 // ErrBody is the error of a request body that cannot be read; it wraps the reason.
 var ErrBody = errors.New("reading the request body")
-
-// errTooManyBodies turns a request away because of max_memory.
-var errTooManyBodies = &deliver.RefusalError{
-	Answer: &event.Error{
-		Code: event.CodeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too many clients",
-	},
-	RetryAfter: time.Second,
-	Reason:     event.ReasonBusy,
-}
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {

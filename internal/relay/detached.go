@@ -23,7 +23,7 @@ func (rt *Route) Resumable(q *Request, spec fanout.Spec) error {
 	for {
 		ctx, cancel := ingest.WithCancelCause(context.WithoutCancel(q.Context()))
 		d := &detached{Request: q, route: rt, ctx: ctx, cancel: cancel, record: new(recordRef)}
-		spec.Attachment, spec.Ending, spec.Cancel = d.record, d.ending, cancel
+		spec.Attachment, spec.AttachmentSize, spec.Ending, spec.Cancel = d.record, recordSize, d.ending, cancel
 		response, found, err := rt.Registry.Begin(fanout.NewID(), spec)
 		switch {
 		case err != nil:
@@ -54,6 +54,9 @@ type detached struct {
 // recordRef is the record of a response, which is kept as long as the response;
 // nil before it is admitted.
 type recordRef = atomic.Pointer[observe.Record]
+
+// recordSize is about what a record and the names in it take, in bytes.
+const recordSize = 768
 
 // recordOf returns the record of a response; nil where it was not admitted yet.
 func recordOf(response *fanout.Response) *observe.Record {
@@ -142,6 +145,7 @@ func (d *detached) begin() error {
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)
+	own := d.W.Header().Clone() // before a heartbeat may commit it
 	d.produce(hand)
 	if wantsStream(d.Request, said.stream) {
 		response.Publish() // as early as can be: other devices wait for it
@@ -155,7 +159,6 @@ func (d *detached) begin() error {
 		forget()
 		body.drop() // a prompt is large and its answer takes long
 	}
-	own := d.W.Header().Clone()
 	hand.expect = func(status int, header http.Header) {
 		forgetBody()
 		response.Describe(deliver.AddedFields(header, own), "", "")

@@ -104,7 +104,7 @@ func (rt *Route) newClient(q *Request, response *fanout.Response, index int) (*c
 	if err != nil {
 		return nil, err
 	}
-	conn := rt.newConn(q, response.ID(), response.Dialect, true, response.Model)
+	conn := rt.newConn(q, response.ID(), response.Dialect, true, func() *observe.Record { return recordOf(response) })
 	conn.Describe(response.Header())
 	return &client{
 		Request: q, route: rt, follower: deliver.NewFollower(conn, cursor, rt.Pace),

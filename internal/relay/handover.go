@@ -63,6 +63,15 @@ func (h *handover) Pass(head ingest.Head) http.ResponseWriter {
 	return b
 }
 
+// Continue implements ingest.Outlet.
+func (h *handover) Continue() http.ResponseWriter {
+	b := &borrowedBody{handover: h, header: make(http.Header)}
+	if err := h.borrow(func() { b.body = h.conn.Continue() }); err != nil || b.body == nil {
+		return nil
+	}
+	return b
+}
+
 // Deliver implements ingest.Outlet: clients are woken by the log.
 func (h *handover) Deliver(watch *timeouts.Watch) (time.Duration, error) {
 	return watch.Output(), nil

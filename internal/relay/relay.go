@@ -100,14 +100,30 @@ func (rt *Route) emitsText(kind event.Kind) bool {
 	}
 }
 
-// newConn returns the way to the client of a request, for a response.
-func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, model func() string) *deliver.Conn {
+// newConn returns the way to the client of a request, for a response. known
+// returns its record, nil while there is none; known is nil where no response is
+// followed.
+func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known func() *observe.Record) *deliver.Conn {
 	c := deliver.Config{
-		ResponseID: id, Dialect: dialect, Resumable: resumable, Model: model,
+		ResponseID: id, Dialect: dialect, Resumable: resumable,
 		Metrics: rt.Metrics, WriteTimeout: rt.WriteTimeout, Idle: q.Idle, Retry: rt.Drain.Retry,
 	}
 	if q.body != nil {
 		c.Upload = q.body
+	}
+	if known != nil {
+		c.Model = func() string {
+			if record := known(); record != nil {
+				return record.Model()
+			}
+			return ""
+		}
+		c.Usage = func() *event.TokenUsage {
+			if record := known(); record != nil {
+				return record.Usage()
+			}
+			return nil
+		}
 	}
 	return deliver.NewConn(q.W, q.Request, c)
 }
@@ -152,6 +168,9 @@ func (rt *Route) Refuse(w http.ResponseWriter, r *http.Request, dialect string, 
 
 // RefusalOf returns the answer to a request for a response that cannot be had.
 func RefusalOf(err error) *deliver.RefusalError {
+	if errors.Is(err, fanout.ErrFull) {
+		return errFull
+	}
 	e := &event.Error{Code: event.CodeUnknownResponse, Status: http.StatusNotFound, Message: "there is no such response"}
 	switch {
 	case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrForgotten):
@@ -171,6 +190,15 @@ func RefusalOf(err error) *deliver.RefusalError {
 		}
 	}
 	return &deliver.RefusalError{Answer: e}
+}
+
+// errFull turns a request away because of max_memory.
+var errFull = &deliver.RefusalError{
+	Answer: &event.Error{
+		Code: event.CodeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too much is held at this moment",
+	},
+	RetryAfter: time.Second,
+	Reason:     event.ReasonBusy,
 }
 
 // resumeResult counts a request that resumes or follows, by what becomes of it.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
@@ -23,8 +24,11 @@ func (rt *Route) tied(q *Request) error {
 	defer member.Leave()
 	defer observe.AddReader(b.follower)()
 	out := &tiedOutlet{
-		handover: newHandover(b.follower.Conn, b.follower.Expect),
-		bound:    b, caughtUp: make(chan struct{}, 1),
+		handover: newHandover(b.follower.Conn, func(status int, header http.Header) {
+			b.follower.Expect(status, header)
+			clientWatch.EnableHeartbeat()
+		}),
+		bound: b, caughtUp: make(chan struct{}, 1),
 	}
 	watch := rt.producerWatch(b.cancel, nil)
 	defer watch.StopAndWait()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 // StartBalancer runs HAProxy as a TCP balancer over nodes until the test ends,
@@ -18,10 +20,7 @@ import (
 // the time being, and the next is tried.
 func StartBalancer(tb testing.TB, nodes ...string) string {
 	tb.Helper()
-	binary, err := exec.LookPath("haproxy")
-	if err != nil {
-		tb.Fatalf("%v; scripts/testdeps.sh installs it", err)
-	}
+	binary := tools.HAProxy(tb)
 	addr := FreeAddr(tb)
 	var servers strings.Builder
 	for i, node := range nodes {

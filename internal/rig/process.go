@@ -61,7 +61,7 @@ var built = sync.OnceValues(func() (string, error) {
 
 // StartProcess runs a Caddy with a Caddyfile. It is killed at the end of the
 // test where it still runs. In the Caddyfile, ADDR and TLSADDR stand for free
-// addresses of this machine.
+// addresses of this machine, and ADMIN for that of its admin API.
 func StartProcess(tb testing.TB, caddyfile string) *Process {
 	tb.Helper()
 	binary, err := built()
@@ -103,7 +103,7 @@ func StartProcess(tb testing.TB, caddyfile string) *Process {
 func (p *Process) complete(caddyfile string) string {
 	_, port, _ := net.SplitHostPort(p.TLSAddr)
 	global := fmt.Sprintf("{\n\tadmin %s\n\tskip_install_trust\n\tauto_https disable_redirects\n\thttps_port %s\n\tpersist_config off\n", p.admin, port)
-	caddyfile = strings.NewReplacer("TLSADDR", p.TLSAddr, "ADDR", "http://"+p.Addr).Replace(caddyfile)
+	caddyfile = strings.NewReplacer("TLSADDR", p.TLSAddr, "ADDR", "http://"+p.Addr, "ADMIN", p.admin).Replace(caddyfile)
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(caddyfile), "{\n"); ok {
 		return global + rest
 	}

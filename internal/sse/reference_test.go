@@ -2,6 +2,7 @@ package sse_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,14 +135,7 @@ func referenceElements(stream string, limit int) (events []event, ok bool) {
 
 func wantEvents(t *testing.T, got, want []event) {
 	t.Helper()
-	for i := range max(len(got), len(want)) {
-		switch {
-		case i >= len(got):
-			t.Fatalf("event %d: none, want %q", i, want[i])
-		case i >= len(want):
-			t.Fatalf("event %d: %q, want none", i, got[i])
-		case got[i] != want[i]:
-			t.Fatalf("event %d: %q, want %q", i, got[i], want[i])
-		}
+	if !slices.Equal(got, want) {
+		t.Fatalf("events %q, want %q", got, want)
 	}
 }

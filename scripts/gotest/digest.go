@@ -24,8 +24,8 @@ type digest struct {
 	w                       io.Writer
 	running                 map[string]*packageRun
 	passed, failed, skipped int
-	skips                   []string // "package.Test: reason"
-	marked                  []string // tests that printed sharedMark
+	skips                   []string            // "package.Test: reason"
+	marked                  map[string][]string // tests that printed a mark, by mark
 }
 
 // packageRun is what one package printed so far. It is kept to the end of the
@@ -40,11 +40,11 @@ type testRun struct {
 	verdict string // "--- FAIL: TestX (0.01s)"
 	output  strings.Builder
 	result  string // pass, fail, skip; empty while it runs
-	marked  bool
+	mark    string // that it printed
 }
 
 func newDigest(w io.Writer) *digest {
-	return &digest{w: w, running: make(map[string]*packageRun)}
+	return &digest{w: w, running: make(map[string]*packageRun), marked: make(map[string][]string)}
 }
 
 // read takes in the report up to its end and prints each package as it ends.
@@ -112,10 +112,25 @@ func (d *digest) takeOutput(t *testRun, ev *event) {
 		return
 	}
 	t.output.WriteString(ev.Output)
-	if !t.marked && strings.Contains(ev.Output, sharedMark) {
-		t.marked = true
-		d.marked = append(d.marked, ev.Package+"."+ev.Test)
+	for _, mark := range []string{sharedMark, toolMark} {
+		if t.mark == "" && strings.Contains(ev.Output, mark) {
+			t.mark = mark
+			d.marked[mark] = append(d.marked[mark], ev.Package+"."+ev.Test)
+		}
 	}
+}
+
+// complain names the tests that were skipped with a mark, and returns the exit
+// code for them.
+func (d *digest) complain(mark, want string) int {
+	if len(d.marked[mark]) == 0 {
+		return 0
+	}
+	fmt.Fprintf(d.w, "FAIL: skipped for want of %s:\n", want)
+	for _, name := range d.marked[mark] {
+		fmt.Fprintln(d.w, "    "+name)
+	}
+	return 1
 }
 
 func isProgress(line string) bool {

@@ -96,7 +96,8 @@ func TestMain(m *testing.M) { m.Run(); os.Exit(3) }
 func TestMarkedTestsAreNamedOnce(t *testing.T) {
 	t.Parallel()
 	// Spelled in two pieces, or this test would be found when it fails.
-	mark := sharedMark[:4] + "\"+\"" + sharedMark[4:]
+	split := func(mark string) string { return mark[:4] + "\"+\"" + mark[4:] }
+	mark, tool := split(sharedMark), split(toolMark)
 	_, marked, _ := digestOf(t, `package p
 
 import "testing"
@@ -104,9 +105,15 @@ import "testing"
 func TestA(t *testing.T) { t.Log("`+mark+`: once"); t.Skip("`+mark+`: twice") }
 func TestB(t *testing.T) { t.Skip("for another reason") }
 func TestC(t *testing.T) { t.Log("`+mark+`, and yet it passes") }
+func TestD(t *testing.T) { t.Skip("`+tool+`") }
 `)
-	if want := []string{"example.com/p.TestA", "example.com/p.TestC"}; !slices.Equal(marked, want) {
-		t.Errorf("marked %q, want %q", marked, want)
+	for mark, want := range map[string][]string{
+		sharedMark: {"example.com/p.TestA", "example.com/p.TestC"},
+		toolMark:   {"example.com/p.TestD"},
+	} {
+		if !slices.Equal(marked[mark], want) {
+			t.Errorf("marked %q, want %q", marked[mark], want)
+		}
 	}
 }
 
@@ -130,7 +137,7 @@ func TestBrokenReport(t *testing.T) {
 }
 
 // digestOf runs the digest over a package of one test file.
-func digestOf(t *testing.T, source string) (printed string, marked []string, code int) {
+func digestOf(t *testing.T, source string) (printed string, marked map[string][]string, code int) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{

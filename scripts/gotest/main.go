@@ -6,8 +6,9 @@
 //
 // All arguments are those of go test. It must run in the root of the checkout.
 //
-// The invariant: it exits with 0 only if go test did, and if no test that needs
-// the recorded streams was skipped although they are there.
+// The invariant: it exits with 0 only if go test did, if no test that needs the
+// recorded streams was skipped although they are there, and in CI if none was
+// skipped for want of a program.
 package main
 
 import (
@@ -18,12 +19,17 @@ import (
 	"os/signal"
 )
 
-// Tests that need the recorded streams skip with this mark where the folder is
-// missing. Where it is there, a skip means that the check silently went away.
+// Tests that need the recorded streams, or a redis-server, skip with these marks
+// where that is missing. Where it is there, a skip means that the check silently
+// went away.
 const (
 	sharedMark = "SKIP-SHARED"
 	sharedDir  = "../shared/corpus"
 )
+
+// Tests that need a program besides Go, such as a browser, skip with this mark
+// where it is missing. CI has installed all of them.
+const toolMark = "SKIP-TOOL"
 
 func main() {
 	// An interrupt reaches go test as well, which ends by it. Waiting for that
@@ -37,12 +43,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "gotest:", err)
 		os.Exit(2)
 	}
-	if _, err := os.Stat(sharedDir); err == nil && len(d.marked) > 0 {
-		fmt.Printf("FAIL: skipped for want of the recorded streams, but %s is there:\n", sharedDir)
-		for _, name := range d.marked {
-			fmt.Println("    " + name)
-		}
-		code = max(code, 1)
+	if _, err := os.Stat(sharedDir); err == nil {
+		code = max(code, d.complain(sharedMark, "the recorded streams, but "+sharedDir+" is there"))
+	}
+	if os.Getenv("CI") != "" {
+		code = max(code, d.complain(toolMark, "a program, which scripts/testdeps.sh should have installed"))
 	}
 	os.Exit(code)
 }

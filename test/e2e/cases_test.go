@@ -15,40 +15,6 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-// notYet has the cases that still fail through Caddy, in all dialects that they
-// name, and what they wait for. One that does not fail any more must be taken
-// out.
-var notYet = map[string]string{
-	"chat-labelled-json":                 engine, // whether the first bytes are looked at
-	"chat-labelled-json/openai":          "",     // where the backend's own bytes look the same
-	"chat-labelled-json-utf8":            engine,
-	"chat-labelled-json-after-heartbeat": engine,
-	"chat-labelled-json-then-silence":    engine,
-	"responses-labelled-json":            engine,
-	"follow-3000-deltas":                 engine, // frames of 32 KiB
-	"image-stream-after-heartbeat":       engine, // raw bytes under a committed header
-	"unknown-stream-after-heartbeat":     engine,
-	"json-completion-after-heartbeat":    engine,
-	"index-counts-tokens":                engine, // n of the request for provider.Options.Choices
-	"index-counts-tokens-beyond-1024":    engine,
-	"request-body-gzip":                  engine, // the wish to stream in a compressed body
-	"request-body-gzip-responses":        engine,
-
-	"messages-cached-tokens/anthropic":          engine, // emit.UsageSetter
-	"messages-input-in-message-start/anthropic": engine,
-}
-
-// engine is the reason of the cases that wait for the engine's move.
-const engine = "engine"
-
-// reasonFor returns what a case in a dialect waits for, empty where for nothing.
-func reasonFor(c *corpus.Case, dialect string) string {
-	if reason, ok := notYet[c.Name+"/"+dialect]; ok {
-		return reason
-	}
-	return notYet[c.Name]
-}
-
 // trial is a case in one dialect, and what was wrong with it.
 type trial struct {
 	c       *corpus.Case
@@ -93,11 +59,8 @@ func (tr *trial) check(t *testing.T) bool {
 	t.Helper()
 	right := tr.wrong == [3]string{}
 	t.Run(tr.c.Name+"/"+tr.dialect, func(t *testing.T) {
-		switch reason := reasonFor(tr.c, tr.dialect); {
-		case reason == "" && !right:
+		if !right {
 			t.Errorf("%s\nwhole:  %s\nrandom: %s\nbytes:  %s", tr.c.Why, tr.wrong[0], tr.wrong[1], tr.wrong[2])
-		case reason != "" && right:
-			t.Errorf("right, although it is said to wait for the %s", reason)
 		}
 	})
 	return right
@@ -124,7 +87,7 @@ func runAll(ctx context.Context, addr string, trials []*trial) {
 	// case, so that such a one is tried again alone.
 	for _, tr := range trials {
 		for i, cut := range cuts {
-			if tr.wrong[i] != "" && tr.c.Route["between_tokens"] != "" && reasonFor(tr.c, tr.dialect) == "" {
+			if tr.wrong[i] != "" && tr.c.Route["between_tokens"] != "" {
 				tr.wrong[i] = tr.try(ctx, addr, cut)
 			}
 		}

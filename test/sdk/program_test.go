@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
 )
 
 // run is one request that a program makes with its SDK.
@@ -59,6 +61,7 @@ type program struct {
 // npm is a program that uses an npm package.
 func npm(t *testing.T, pkg, script string) program {
 	t.Helper()
+	needNode(t)
 	manifest, err := os.ReadFile(filepath.Join("node_modules", filepath.FromSlash(pkg), "package.json"))
 	if err != nil {
 		t.Fatalf("%s is not installed; scripts/testdeps.sh installs it: %v", pkg, err)
@@ -70,12 +73,11 @@ func npm(t *testing.T, pkg, script string) program {
 	return program{pkg + " " + m.Version, []string{"node", script}}
 }
 
-// needNode fails the test where there is no Node.js.
+// needNode skips the test where there is no Node.js, or no SDKs for it.
 func needNode(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Fatalf("the SDKs for JavaScript need Node.js 20 or later and npm: %v", err)
-	}
+	tools.Node(t)
+	tools.Packages(t, ".")
 }
 
 // goProgram is the program of the Go SDKs. It is built once for all tests.
