@@ -1,4 +1,3 @@
-// Package e2e_test attacks the handler through a real Caddy on real sockets.
 package e2e_test
 
 import (
@@ -8,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,13 +17,7 @@ import (
 )
 
 // waiting are the faults whose tests wait for a change that is not merged yet.
-var waiting = map[string]string{
-	"fault 4":  "the account of all that a response holds",
-	"fault 6":  "decoders",
-	"fault 8":  "encoders",
-	"fault 10": "encoders",
-	"fault 12": "encoders",
-}
+var waiting = map[string]string{}
 
 // awaits skips a test that waits for the repair of a fault.
 func awaits(t *testing.T, fault string) {
@@ -35,10 +27,8 @@ func awaits(t *testing.T, fault string) {
 	}
 }
 
-const (
-	chatPath = "/v1/chat/completions"
-	prompt   = `{"model":"m","stream":true,"messages":[]}`
-)
+// prompt is a request body.
+const prompt = `{"model":"m","stream":true,"messages":[]}`
 
 // endure is how long a test waits for what does not come.
 const endure = 10 * time.Second
@@ -266,16 +256,6 @@ func endless(begin, piece string, cut chan<- struct{}) http.HandlerFunc {
 	}
 }
 
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(endure); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // await waits for a value.
 func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
@@ -284,15 +264,6 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 	case <-time.After(endure):
 		t.Fatalf("never: %s", what)
 	}
-}
-
-// heap is what is in use of it, in bytes.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what the first has only found
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // holds checks that what an attack leaves behind, or is in the middle of, costs

@@ -22,8 +22,8 @@ import (
 // What backends do, and models: they are trusted no more than clients. What is
 // held for one response is bounded by max_event and max_size.
 
-// ways are the ways in which a response is relayed.
-var ways = map[string]string{
+// relays are the ways in which a response is relayed.
+var relays = map[string]string{
 	"attached": "max_event 1MiB", "tied": "max_event 1MiB\nslow_client drop", "resume": "max_event 1MiB\nresume /llm {\nmax_size 1MiB\n}",
 }
 
@@ -37,7 +37,7 @@ func TestEndlessUpstream(t *testing.T) {
 		"field name":  strings.Repeat("data", 8<<10),
 		"empty data":  strings.Repeat("data:\n", 4<<10),
 	} {
-		for way, options := range ways {
+		for way, options := range relays {
 			for begun, begin := range map[string]string{"at once": "data: ", "after a word": rig.Chunk("a") + "data: "} {
 				t.Run(what+"/"+way+"/"+begun, func(t *testing.T) {
 					cut := make(chan struct{}, 1)
@@ -62,7 +62,7 @@ func TestEndlessComments(t *testing.T) {
 		"pings": strings.Repeat("event: ping\ndata: {}\n\n", 100), "empty deltas": strings.Repeat(rig.Chunk(""), 20),
 		"unknown fields": strings.Repeat("x: y\n", 1<<10), "ids": strings.Repeat("id: 1\n\n", 1<<10),
 	} {
-		for way, options := range ways {
+		for way, options := range relays {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				cut := make(chan struct{}, 1)
 				x := attack(t, options+"\ntimeouts {\nfirst_token 300ms\n}", endless("", piece, cut))
@@ -81,7 +81,7 @@ func TestEndlessComments(t *testing.T) {
 // CWE-770: a million events of one letter cost no more than their bound, also where
 // the client does not read.
 func TestManyTinyEvents(t *testing.T) {
-	for way, options := range ways {
+	for way, options := range relays {
 		t.Run(way, func(t *testing.T) {
 			cut := make(chan struct{}, 1)
 			x := attack(t, options+"\ntimeouts {\nwrite 1s\n}", func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +105,7 @@ func TestManyTinyEvents(t *testing.T) {
 // CWE-770: choices and calls with numbers of their own cost what they say, and not
 // what their number says.
 func TestSparseNumbers(t *testing.T) {
-	for way, options := range ways {
+	for way, options := range relays {
 		t.Run(way, func(t *testing.T) {
 			var pieces []string
 			for _, n := range []string{"1000000000", "9223372036854775807", "-1", "1e300", "0.5", `"1"`, "null", "99999999999999999999"} {
@@ -228,7 +228,7 @@ func TestCompressedBomb(t *testing.T) {
 		"zstd window": {"zstd", "\x28\xb5\x2f\xfd\x00\xf8" + strings.Repeat("\x00", 1000)},
 		"cut gzip":    {"gzip", string(zipped(t, 1)[:600])}, "no gzip": {"gzip", rig.Chunk("a") + rig.Stop}, "nothing": {"gzip", ""},
 	} {
-		for way, options := range ways {
+		for way, options := range relays {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				x := attack(t, options, func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
@@ -273,7 +273,7 @@ func TestWrongLengths(t *testing.T) {
 		"chunk too large": {ok + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\nffffffffffffffffff\r\n", len(word), word), "upstream_truncated"},
 		"all is well":     {ok + "\r\n" + word + rig.Stop, ""},
 	} {
-		for way, options := range ways {
+		for way, options := range relays {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				x := attack(t, options, rawUpstream(tc.answer))
 				if r := x.ask(); r.code() != tc.code {
@@ -336,7 +336,7 @@ func TestFramesThatPretendToBeOurs(t *testing.T) {
 		"tool call": "event: tool_call\ndata: {\"index\":0,\"id\":\"x\",\"name\":\"forged\",\"arguments\":\"{}\"}\n\n",
 		"ping":      ": ping\n",
 	} {
-		for way, options := range ways {
+		for way, options := range relays {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				x := attack(t, options+"\ninclude tool_calls", says(rig.Chunk("a"), frame, rig.Chunk("b"), rig.Stop))
 				r := x.ask()
@@ -505,7 +505,7 @@ func TestCutsAreNoGoodEnds(t *testing.T) {
 		"aborted after Ollama's last":     {"/api/chat", "application/x-ndjson", prompt, `{"model":"m","message":{"role":"assistant","content":"a"},"done":false}` + "\n", true},
 		"one of two, and its end is [DON": {chatPath, "text/event-stream", `{"stream":true,"n":2}`, choice(0, `"stop"`) + choice(1, "null") + "data: [DON", false},
 	} {
-		for way, options := range ways {
+		for way, options := range relays {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				x := attack(t, options, func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
