@@ -77,21 +77,26 @@ func (b *body) Late() bool {
 	return due != 0 && !b.Ended() && time.Now().UnixNano() >= due
 }
 
-// maxRead is how much is read of a body at a time, in bytes.
-const maxRead = 32 << 10
+// How much is read of a body at a time, in bytes: as much as has come, so that a
+// client which has sent little holds little.
+const (
+	minRead = 512
+	maxRead = 32 << 10
+)
 
 // hold reads the body to its end, or as far as limit bytes, and holds what has
 // come. The error is one that the client is told, or ErrBody.
 func (b *body) hold(limit int64) error {
 	for b.err == nil && int64(len(b.held)) < limit {
-		if err := b.memory.Reserve(maxRead); err != nil {
+		free := len(b.held)
+		room := int(min(int64(min(max(free, minRead), maxRead)), limit-int64(free)))
+		if err := b.memory.Reserve(room); err != nil {
 			return errFull
 		}
-		free := len(b.held)
-		b.held = append(b.held, make([]byte, min(maxRead, limit-int64(free)))...)
+		b.held = append(b.held, make([]byte, room)...)
 		n, err := b.read(b.held[free:])
 		b.held, b.err = b.held[:free+n], err
-		b.memory.Release(maxRead - n)
+		b.memory.Release(room - n)
 	}
 	switch {
 	case b.err == nil || errors.Is(b.err, io.EOF):
