@@ -13,8 +13,9 @@ TESTFLAGS =
 FUZZTIME  = 30s
 BENCH     = .
 BENCHTIME = 1s
+SOAK      = 10m
 
-.PHONY: help run build test test-ollama lint xcaddy fuzz bench clean
+.PHONY: help run build test test-ollama lint xcaddy fuzz bench soak budget clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -30,6 +31,7 @@ test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
 	@scripts/testdeps.sh
 	go run ./scripts/gotest -race -count=1 -timeout 10m $(TESTFLAGS) $(PKG)
 ifeq ($(PKG),./...)
+	@$(MAKE) --no-print-directory soak SOAK=20s
 	@$(MAKE) --no-print-directory test-ollama
 endif
 
@@ -50,6 +52,12 @@ xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build t
 
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
+
+soak: ## Run clients, faults and reloads for SOAK (10m), and report
+	SOAK=$(SOAK) go test -race -count=1 -timeout 24h -v -run '^TestSoak$$' ./test/soak | grep -v '^{'
+
+budget: ## Measure what one of each thing costs that is held, and 10,000
+	BUDGET=10000 go test -count=1 -v -run '^TestBudget$$' ./test/budget
 
 bench: ## Run the benchmarks (PKG=./sse BENCH=Parser BENCHTIME=5s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)

@@ -21,6 +21,9 @@ import (
 // gets one. What it returns is how the response ends where it is no stream.
 func (p *Producer) finish(call Call) Call {
 	cause := terminalOf(p.Ctx)
+	if cause == nil && p.Ctx.Err() != nil && p.Late != nil && p.Late() {
+		cause = event.TerminalRequestTimeout // the server takes that for the client's leaving
+	}
 	if p.decompressor != nil && p.decompressor.Close() != nil {
 		p.broken = true // where it is decoded, it has no terminal event either
 	}

@@ -57,6 +57,9 @@ type Config struct {
 	// Choices returns how many choices the request asks for, 0 where that is not
 	// known, as where it is nil.
 	Choices func() int
+	// Late reports whether the request body has not come in time; nil where it
+	// was there before.
+	Late func() bool
 	// Identified is told what becomes known of the backend; nil where nobody
 	// asks.
 	Identified func(observe.Identity)

@@ -76,7 +76,7 @@ func (b *bound) produce(watch *timeouts.Watch, out ingest.Outlet) {
 		Path: b.Path, Dialect: b.Dialect, MaxEvent: b.route.MaxEvent, Emits: b.route.emits(b.Dialect),
 		Log: b.stream, Out: out, Watch: watch, Record: b.record, Logger: b.route.Logger,
 		Ctx: b.ctx, Cancel: b.cancel, Header: b.W.Header().Clone(), Status: b.route.Status,
-		Choices: b.body.choices,
+		Choices: b.body.choices, Late: b.body.Late,
 	})
 }
 

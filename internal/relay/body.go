@@ -43,6 +43,7 @@ type body struct {
 	held  []byte // read, and not handed on
 	err   error  // that came after held
 	ended atomic.Bool
+	due   atomic.Int64 // the deadline of the read that is under way, in ns; 0 before the first
 }
 
 // bytesPerSecond is how fast a body has to come once its first time is over.
@@ -68,21 +69,34 @@ func (rt *Route) newBody(q *Request) *body {
 // goroutine.
 func (b *body) Ended() bool { return b.ended.Load() }
 
-// maxRead is how much is read of a body at a time, in bytes.
-const maxRead = 32 << 10
+// Late reports whether the body has not come in time. It may be called from any
+// goroutine, and does not wait for one that reads to notice: over HTTP/1.1 the
+// context of the request ends before its read does.
+func (b *body) Late() bool {
+	due := b.due.Load()
+	return due != 0 && !b.Ended() && time.Now().UnixNano() >= due
+}
+
+// How much is read of a body at a time, in bytes: as much as has come, so that a
+// client which has sent little holds little.
+const (
+	minRead = 512
+	maxRead = 32 << 10
+)
 
 // hold reads the body to its end, or as far as limit bytes, and holds what has
 // come. The error is one that the client is told, or ErrBody.
 func (b *body) hold(limit int64) error {
 	for b.err == nil && int64(len(b.held)) < limit {
-		if err := b.memory.Reserve(maxRead); err != nil {
+		free := len(b.held)
+		room := int(min(int64(min(max(free, minRead), maxRead)), limit-int64(free)))
+		if err := b.memory.Reserve(room); err != nil {
 			return errFull
 		}
-		free := len(b.held)
-		b.held = append(b.held, make([]byte, min(maxRead, limit-int64(free)))...)
+		b.held = append(b.held, make([]byte, room)...)
 		n, err := b.read(b.held[free:])
 		b.held, b.err = b.held[:free+n], err
-		b.memory.Release(maxRead - n)
+		b.memory.Release(room - n)
 	}
 	switch {
 	case b.err == nil || errors.Is(b.err, io.EOF):
@@ -119,7 +133,9 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) read(p []byte) (int, error) {
 	if b.limit > 0 {
 		allowed := b.limit + time.Duration(b.got/bytesPerSecond)*time.Second
-		_ = b.rc.SetReadDeadline(b.began.Add(allowed))
+		due := b.began.Add(allowed)
+		b.due.Store(due.UnixNano())
+		_ = b.rc.SetReadDeadline(due)
 	}
 	n, err := b.src.Read(p)
 	b.got += int64(n)
@@ -219,6 +235,9 @@ func (rt *Route) ReadBody(q *Request, limit int64) ([]byte, error) {
 		Message: fmt.Sprintf("the request body is larger than %d bytes", limit),
 	}}
 	if q.ContentLength > limit {
+		if q.ProtoMajor == 1 {
+			q.W.Header().Set("Connection", "close") // or net/http would read on before it answers
+		}
 		return nil, tooLarge
 	}
 	q.body = rt.newBody(q)
