@@ -71,6 +71,7 @@ type outlet struct {
 	expected  int           // the status of a stream
 	header    http.Header   // likewise
 	passed    *ingest.Head
+	continued bool // a stream passes after heartbeats
 	finished  bool // trailers were handed over
 }
 
@@ -88,6 +89,12 @@ func (o *outlet) Pass(head ingest.Head) http.ResponseWriter {
 	head.Header = head.Header.Clone()
 	o.passed = &head
 	o.WriteHeader(head.Status)
+	return o
+}
+
+// Continue implements ingest.Outlet.
+func (o *outlet) Continue() http.ResponseWriter {
+	o.continued = true
 	return o
 }
 
