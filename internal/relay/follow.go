@@ -161,6 +161,7 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 			}
 		case <-c.follower.Changed():
 			q.body.drop() // there is a response: the client makes no call itself
+			watch.EnableHeartbeat()
 			c.follower.Describe(response.Header())
 			if record := recordOf(response); record != nil {
 				q.Followed(observe.Followed{Record: record, Sent: c.follower.Sent})
