@@ -141,7 +141,7 @@ func (d *detached) begin() error {
 		record.Sent(c.follower.Sent())
 		record.Trace(c.Context())
 	}()
-	said := d.Request.body.scan.said
+	said := d.Request.body.says()
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)

@@ -140,7 +140,7 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 	defer rt.joinReader(c, response).Leave()
 	defer observe.AddReader(c.follower)()
 	c.follower.Replaying()
-	said := q.body.scan.said
+	said := q.body.says()
 	c.follower.WantUsage(said.usage)
 	// Until it is known that there is a response, the client may have to make
 	// the call itself.
