@@ -162,7 +162,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 				if dialect == "text" {
 					include = "\ninclude reasoning tool_calls"
 				}
-				x := attack(t, "emit "+dialect+include+"\nresume /llm", says(
+				x := attack(t, "emit "+dialect+include+"\nresume /llm", says(rig.Chunk("a"), // so that the format is known
 					`data: {"model":"m`+bad+`","choices":[{"index":0,"delta":{"content":"a`+bad+`b","reasoning_content":"c`+bad+`d"}}]}`+"\n\n",
 					`data: {"model":"m`+bad+`","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"i`+bad+`","function":{"name":"n`+bad+`","arguments":"{\"x\":\"`+bad+`\"}"}}]}}]}`+"\n\n",
 					`data: {"choices":[{"index":0,"delta":{},"finish_reason":"f`+bad+`"}]}`+"\n\ndata: [DONE]\n\n"))
