@@ -3,10 +3,12 @@
 
 GOLANGCI_VERSION = v2.15.0
 XCADDY_VERSION   = v0.4.5
+VULN_VERSION     = v1.9.0
 CADDY_VERSION    = $(shell go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
 
 GOLANGCI = .bin/golangci-lint-$(GOLANGCI_VERSION)
 XCADDY   = .bin/xcaddy-$(XCADDY_VERSION)
+VULN     = .bin/govulncheck-$(VULN_VERSION)
 
 PKG       = ./...
 TESTFLAGS =
@@ -15,7 +17,7 @@ BENCH     = .
 BENCHTIME = 1s
 SOAK      = 10m
 
-.PHONY: help run build test test-ollama lint xcaddy fuzz bench soak budget clean
+.PHONY: help run build test test-ollama lint vulncheck xcaddy fuzz bench soak budget clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -44,6 +46,9 @@ lint: $(GOLANGCI) ## Run go vet and golangci-lint
 	go vet ./...
 	$(GOLANGCI) run ./...
 
+vulncheck: ## Ask Go's vulnerability database, where it can be reached
+	@scripts/vulncheck.sh $(VULN) $(VULN_VERSION)
+
 # With a version, even one that does not exist, the checkout is taken without
 # asking a module proxy which versions there are.
 xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build theirs
@@ -54,7 +59,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
 soak: ## Run clients, faults and reloads for SOAK (10m), and report
-	SOAK=$(SOAK) go test -race -count=1 -timeout 24h -v -run '^TestSoak$$' ./test/soak | grep -v '^{'
+	SOAK=$(SOAK) go test -race -count=1 -timeout 24h -v -run '^TestSoak$$' ./test/soak
 
 budget: ## Measure what one of each thing costs that is held, and 10,000
 	BUDGET=10000 go test -count=1 -v -run '^TestBudget$$' ./test/budget

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -216,7 +217,7 @@ func cut(text string, n int) string {
 	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}
-	return text[:n]
+	return strings.Clone(text[:n]) // what is cut off is not held
 }
 
 // keepText copies raw, a piece of what a speaker says, as escaped text.

@@ -106,6 +106,7 @@ func (s *bodyScan) found(key string, _ int, value string, isString bool) {
 		s.said.stream = asksForStream
 	case key == "stream" && value == "false":
 		s.said.stream = asksForWhole
+	case key == "stream": // says nothing either
 	default: // one of the names for the number of choices
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			s.said.choices = n

@@ -164,7 +164,11 @@ func (o attachedOutlet) Deliver(watch *timeouts.Watch) (time.Duration, error) {
 	at := watch.Block()
 	err := o.bound.follower.Step()
 	watch.Delivered()
-	if err == nil && !o.bound.follower.Over() {
+	switch {
+	case err != nil:
+	case o.bound.follower.Outgrown():
+		o.bound.cancel(fanout.ErrTooLarge) // nobody is left who reads what more there is
+	case !o.bound.follower.Over():
 		o.bound.stream.Recycle()
 	}
 	return at, err

@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
@@ -30,7 +32,11 @@ type client struct {
 // follow writes the log to the client until one of them ends.
 func (c *client) follow() error {
 	for {
-		if err := c.follower.Step(); err != nil {
+		err := c.follower.Step()
+		switch {
+		case errors.Is(err, fanout.ErrForgotten):
+			return c.lose()
+		case err != nil:
 			panic(http.ErrAbortHandler)
 		}
 		select {
@@ -87,6 +93,16 @@ func (c *client) attend(hand *handover) error {
 // giveUp ends a client whose response turned out to be none.
 func (c *client) giveUp() error {
 	err := c.follower.GiveUp(c.why())
+	return c.conclude(ingest.Call{Aborted: err != nil})
+}
+
+// lose ends a client that has not had what was given up to make room: with an
+// error, so that it does not take an empty connection for a fault on the way.
+func (c *client) lose() error {
+	if !c.follower.Seal() {
+		return c.route.Refuse(c.W, c.Request.Request, c.follower.Dialect, &deliver.RefusalError{Answer: event.TerminalTooLarge.Err})
+	}
+	err := c.follower.GiveUp(event.TerminalTooLarge)
 	return c.conclude(ingest.Call{Aborted: err != nil})
 }
 

@@ -140,7 +140,13 @@ func (x *target) open(method, path, body string, header ...string) *http.Respons
 // do sends a request and reads the whole answer.
 func (x *target) do(method, path, body string, header ...string) *reply {
 	x.t.Helper()
-	return readReply(x.open(method, path, body, header...))
+	ctx, cancel := context.WithTimeout(x.t.Context(), endure)
+	defer cancel()
+	resp, err := http.DefaultClient.Do(x.request(ctx, method, path, body, header...))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return readReply(resp)
 }
 
 func readReply(resp *http.Response) *reply {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -162,7 +163,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 				if dialect == "text" {
 					include = "\ninclude reasoning tool_calls"
 				}
-				x := attack(t, "emit "+dialect+include+"\nresume /llm", says(
+				x := attack(t, "emit "+dialect+include+"\nresume /llm", says(rig.Chunk("a"), // so that the format is known
 					`data: {"model":"m`+bad+`","choices":[{"index":0,"delta":{"content":"a`+bad+`b","reasoning_content":"c`+bad+`d"}}]}`+"\n\n",
 					`data: {"model":"m`+bad+`","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"i`+bad+`","function":{"name":"n`+bad+`","arguments":"{\"x\":\"`+bad+`\"}"}}]}}]}`+"\n\n",
 					`data: {"choices":[{"index":0,"delta":{},"finish_reason":"f`+bad+`"}]}`+"\n\ndata: [DONE]\n\n"))
@@ -592,6 +593,16 @@ func TestFollowingFromInsideAToolCall(t *testing.T) {
 	}
 }
 
+// cpuTime is what this process has used of the processors.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
 // Fault 12, CWE-407: what many tool calls cost grows with their number and not with
 // its square.
 func TestManyToolCalls(t *testing.T) {
@@ -612,15 +623,15 @@ func TestManyToolCalls(t *testing.T) {
 				})
 				best := time.Hour
 				for range 3 {
-					begin := time.Now()
+					begin := cpuTime(t)
 					x.ask()
-					best = min(best, time.Since(begin))
+					best = min(best, cpuTime(t)-begin)
 				}
 				return best
 			}
-			few, many := cost(5_000), cost(40_000)
-			if many > 8*3*few {
-				t.Errorf("40000 calls take %v, 5000 take %v", many, few)
+			few, many := cost(10_000), cost(80_000)
+			if t.Logf("10,000 calls take %v, 80,000 take %v", few, many); many > 24*few { // 64 times with the square
+				t.Errorf("80,000 calls take %v of CPU, 10,000 take %v", many, few)
 			}
 		})
 	}
