@@ -15,7 +15,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-var update = flag.Bool("update", false, "rewrite what testdata/adapt expects")
+var update = flag.Bool("update", false, "rewrite what testdata/adapt expects, and the reference of the JSON")
 
 // In testdata/adapt a file holds cases, separated by a line of ten equals
 // signs: a Caddyfile, ten dashes, and what becomes of it. That is its JSON, or

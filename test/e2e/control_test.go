@@ -308,7 +308,7 @@ func TestPassthroughIsNotResumable(t *testing.T) {
 	}
 }
 
-// corsSite is what the README shows for pages of another origin.
+// corsSite is what docs/recipes.md shows for pages of another origin.
 const corsSite = `ADDR {
 	@app header Origin https://app.example.com
 	header @app {
