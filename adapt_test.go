@@ -26,7 +26,7 @@ const (
 	betweenParts = "\n----------\n"
 )
 
-// Every option gives the JSON that it should, and what can not work is refused
+// Every option gives the JSON that it should, and what cannot work is refused
 // with an error that names the option and where it stands. A file whose name
 // begins with refused_ is about the option that follows.
 func TestAdapt(t *testing.T) {

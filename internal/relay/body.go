@@ -36,8 +36,8 @@ type body struct {
 	memory Memory
 
 	scan    *bodyScan
-	scanned func(asked) // called once, when the body was looked through; nil where nobody asks
-	expired func()      // called when the time is over; nil where nobody asks
+	scanned func(asked) // called once, when the body was looked through; nil where that is of no interest
+	expired func()      // called when the time is over; nil where that is of no interest
 
 	got   int64
 	held  []byte // read, and not handed on
