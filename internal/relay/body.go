@@ -36,7 +36,7 @@ type body struct {
 	began  time.Time
 	memory Memory
 
-	expired func() // called when the time is over; nil where nobody asks
+	expired func() // called when the time is over; nil where nothing asks
 
 	ended atomic.Bool
 	due   atomic.Int64 // the deadline of the read that is under way, in ns; 0 where there is none
@@ -45,7 +45,7 @@ type body struct {
 	// the request has had its answer.
 	mu      sync.Mutex
 	scan    *bodyScan
-	scanned func(asked) // called once, when the body was looked through; nil where nobody asks
+	scanned func(asked) // called once, when the body was looked through; nil where nothing asks
 	got     int64
 	held    []byte // read, and not handed on
 	err     error  // that came after held

@@ -22,7 +22,7 @@ type client struct {
 	discarded <-chan struct{}
 	why       func() *event.Event
 	// caughtUp gets a value when the client has had what there was; nil where
-	// nobody waits for it.
+	// that is not waited for.
 	caughtUp chan struct{}
 	// mayLeave says that the client has something to come back to, though it
 	// has not been sent anything yet.
@@ -64,7 +64,7 @@ func (c *client) follow() error {
 func (c *client) attend(hand *handover) error {
 	defer close(hand.gone)
 	var away <-chan struct{}
-	if c.mayLeave { // else nobody knows whether there will be a stream to come back to
+	if c.mayLeave { // else it is not known whether there will be a stream to come back to
 		away = c.member.Away()
 	}
 	changed := c.follower.Changed()

@@ -213,7 +213,7 @@ func (d *detached) produce(out ingest.Outlet) {
 
 // run runs the producer in a goroutine of its own. It joins those that are
 // drained: the exit waits for it, and at the deadline ends its response, also
-// one that nobody reads.
+// one that no client reads.
 func (d *detached) run(hand *handover, up *http.Request, leave func()) {
 	member := d.route.Drain.Join(drain.Never, d.drained, nil)
 	go func() {

@@ -77,7 +77,7 @@ type Request struct {
 }
 
 // emits reports whether output of a kind goes into the log of a response in a
-// dialect.
+// dialect: what a dialect does not carry uses up no index.
 func (rt *Route) emits(dialect string) func(event.Kind) bool {
 	switch dialect {
 	case emit.DialectText:
@@ -138,7 +138,9 @@ func (rt *Route) producerWatch(cancel context.CancelCauseFunc, beat func()) *tim
 	return timeouts.New(limits, func(e *timeouts.TimeoutError) { cancel(e) }, beat)
 }
 
-// clientWatch gives a client a watch that beats, which its owner must stop.
+// clientWatch gives a client a watch that beats, which its owner must stop. It
+// beats from EnableHeartbeat on: when the request asks for a stream, or when the
+// response is known to be one.
 func (rt *Route) clientWatch(c *deliver.Conn) *timeouts.Watch {
 	limits := timeouts.Limits{Heartbeat: rt.Limits.Heartbeat}
 	if c.Dialect == emit.DialectPlain {

@@ -22,7 +22,7 @@ import (
 var threeDeltas = script(time.Second, enginetest.Delta("a"), time.Second, enginetest.Delta("b"), time.Second, enginetest.Delta("c"), time.Second, enginetest.Stop)
 
 // A client that comes back goes on after what it has had, at every index, while
-// the response runs and after its end, and nobody is called again.
+// the response runs and after its end, and no backend is called again.
 func TestResumeAtEveryIndex(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestResumeRefused(t *testing.T) {
 	})
 }
 
-// The response goes on when its client leaves, for as long as somebody may come
-// back; the upstream of one that nobody reads is cancelled after its grace.
+// The response goes on when its client leaves, for as long as a client may come
+// back; the upstream of one that no client reads is cancelled after its grace.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	t.Run("somebody comes back", func(t *testing.T) {
