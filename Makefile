@@ -13,8 +13,9 @@ TESTFLAGS =
 FUZZTIME  = 30s
 BENCH     = .
 BENCHTIME = 1s
+BENCHFLAGS =
 
-.PHONY: help run build test test-ollama lint xcaddy fuzz bench clean
+.PHONY: help run build test test-ollama lint xcaddy fuzz bench microbench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -51,7 +52,11 @@ xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build t
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
-bench: ## Run the benchmarks (PKG=./sse BENCH=Parser BENCHTIME=5s)
+bench: build ## Compare cost with a plain Caddy's (FULL=1 PEERS=1 RUNS=3)
+	go build -o bin/bench ./bench
+	bin/bench -caddy bin/caddy -runs $(or $(RUNS),1) $(if $(FULL),-full) $(if $(PEERS),-peers) $(BENCHFLAGS)
+
+microbench: ## Run Go's benchmarks (PKG=./internal/sse BENCH=Parser BENCHTIME=5s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
 
 clean: ## Remove what was built, the tools too
