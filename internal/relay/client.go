@@ -19,6 +19,8 @@ type client struct {
 	// the terminal event for that.
 	discarded <-chan struct{}
 	why       func() *event.Event
+	// mustStay reports whether the response is not to be had elsewhere.
+	mustStay func() bool
 	// caughtUp gets a value when the client has had what there was; nil where
 	// nobody waits for it.
 	caughtUp chan struct{}
@@ -29,6 +31,7 @@ type client struct {
 
 // follow writes the log to the client until one of them ends.
 func (c *client) follow() error {
+	away := c.member.Away()
 	for {
 		if err := c.follower.Step(); err != nil {
 			panic(http.ErrAbortHandler)
@@ -44,8 +47,11 @@ func (c *client) follow() error {
 		case <-c.follower.Changed():
 		case <-c.discarded:
 			return c.giveUp()
-		case <-c.member.Away():
-			return c.sendAway()
+		case <-away:
+			if !c.stays() {
+				return c.sendAway()
+			}
+			away = nil
 		case <-c.Context().Done():
 			panic(http.ErrAbortHandler)
 		}
@@ -77,7 +83,10 @@ func (c *client) attend(hand *handover) error {
 		case <-changed:
 			return c.follow()
 		case <-away:
-			return c.sendAway()
+			if !c.stays() {
+				return c.sendAway()
+			}
+			away = nil
 		case <-c.Context().Done():
 			panic(http.ErrAbortHandler)
 		}
@@ -89,6 +98,9 @@ func (c *client) giveUp() error {
 	err := c.follower.GiveUp(c.why())
 	return c.conclude(ingest.Call{Aborted: err != nil})
 }
+
+// stays reports whether the client has nowhere to come back to.
+func (c *client) stays() bool { return c.mustStay != nil && c.mustStay() }
 
 // sendAway tells the client to come back, at a reload and at exit.
 func (c *client) sendAway() error {

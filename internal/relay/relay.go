@@ -23,6 +23,7 @@ type Route struct {
 	Logger   *zap.Logger
 	Metrics  *observe.Metrics
 	Registry *fanout.Registry
+	Shared   *Shared // nil for a process on its own
 	Memory   Memory
 	Drain    Drain
 
@@ -68,6 +69,9 @@ type Request struct {
 	// Detach returns the request as a call that outlives it is made: with the
 	// context, the body, and answers to w. forget lets go of the body.
 	Detach func(ctx context.Context, w http.ResponseWriter, body []byte) (up *http.Request, forget func())
+	// Keep holds what a response needs that outlives the configuration, until the
+	// function that it returns is called.
+	Keep func() (release func())
 	// Observed puts a response that the request began, or follows, into the
 	// access log and the placeholders.
 	Observed func(*observe.Record)
@@ -168,8 +172,11 @@ func (rt *Route) Refuse(w http.ResponseWriter, r *http.Request, dialect string, 
 
 // RefusalOf returns the answer to a request for a response that cannot be had.
 func RefusalOf(err error) *deliver.RefusalError {
-	if errors.Is(err, fanout.ErrFull) {
+	switch {
+	case errors.Is(err, fanout.ErrFull):
 		return errFull
+	case errors.Is(err, errStoreAway):
+		return refusalStoreAway
 	}
 	e := &event.Error{Code: event.CodeUnknownResponse, Status: http.StatusNotFound, Message: "there is no such response"}
 	switch {
@@ -196,6 +203,17 @@ func RefusalOf(err error) *deliver.RefusalError {
 var errFull = &deliver.RefusalError{
 	Answer: &event.Error{
 		Code: event.CodeTooManyClients, Status: http.StatusServiceUnavailable, Message: "too much is held at this moment",
+	},
+	RetryAfter: time.Second,
+	Reason:     event.ReasonBusy,
+}
+
+// refusalStoreAway turns a request away that is about a response of another
+// replica.
+var refusalStoreAway = &deliver.RefusalError{
+	Answer: &event.Error{
+		Code: event.CodeStoreUnavailable, Status: http.StatusServiceUnavailable,
+		Message: "the store of responses cannot be reached at this moment",
 	},
 	RetryAfter: time.Second,
 	Reason:     event.ReasonBusy,

@@ -78,6 +78,10 @@ type Store interface {
 	// ErrExpired.
 	Read(ctx context.Context, id string, after int) (Page, error)
 
+	// Followed reports whether anybody is subscribed to a response, as far as
+	// the Store knows.
+	Followed(ctx context.Context, id string) (bool, error)
+
 	// Cancel leaves the wish that a response be cancelled, where its replica
 	// finds it with the next Append, and sends a message to that replica's
 	// topic. A response that has ended is left as it is. Meta is as of then.
