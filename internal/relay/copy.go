@@ -85,7 +85,9 @@ func (c *responseCopy) ended() {
 func (c *responseCopy) describe() {
 	if c != nil {
 		r := c.response
-		c.writer.Describe(store.About{Format: r.Format(), Model: r.Model(), Header: r.Header()})
+		c.writer.Describe(store.About{
+			Format: r.Format(), Model: r.Model(), Header: r.Header(), Usage: c.own.record.Load().Usage(),
+		})
 	}
 }
 

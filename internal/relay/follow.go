@@ -60,7 +60,7 @@ func (rt *Route) Snapshot(q *Request, as fanout.Access, id string) error {
 	}
 	defer release()
 	if m := mirrorOf(response); m != nil {
-		m.settle(q.Context())
+		_ = m.reach(q.Context(), m.known) // a client that reads once has all that there was
 	}
 	err = rt.newConn(q, id, response.Dialect, true, nil).Snapshot(response)
 	if err != nil && !errors.Is(err, fanout.ErrExpired) {
@@ -77,7 +77,10 @@ func (rt *Route) Snapshot(q *Request, as fanout.Access, id string) error {
 // EventSource stop.
 func (rt *Route) followFrom(q *Request, response *fanout.Response, index int) error {
 	if m := mirrorOf(response); m != nil {
-		index = m.reach(q.Context(), index)
+		if err := m.reach(q.Context(), index); err != nil {
+			rt.resumeResult(err)
+			return rt.Refuse(q.W, q.Request, response.Dialect, RefusalOf(err))
+		}
 	}
 	c, err := rt.newClient(q, response, index)
 	if err != nil {
@@ -114,13 +117,24 @@ func (rt *Route) newClient(q *Request, response *fanout.Response, index int) (*c
 	if err != nil {
 		return nil, err
 	}
-	conn := rt.newConn(q, response.ID(), response.Dialect, true, func() *observe.Record { return recordOf(response) })
+	conn := rt.newConn(q, response.ID(), response.Dialect, true, func() identity { return identityOf(response) })
 	conn.Describe(response.Header())
 	return &client{
 		Request: q, route: rt, follower: deliver.NewFollower(conn, cursor, rt.Pace),
 		discarded: response.Discarded(), why: response.Why,
 		mustStay: func() bool { return rt.Drain.Reason() == drain.Exit && copyOf(response).isLocal() },
 	}, nil
+}
+
+// identityOf returns what frames tell of a response; nil while nothing is known.
+func identityOf(response *fanout.Response) identity {
+	if m := mirrorOf(response); m != nil {
+		return m
+	}
+	if record := recordOf(response); record != nil {
+		return record
+	}
+	return nil
 }
 
 // joinReader makes a client one of those that are drained. At the deadline its

@@ -104,10 +104,17 @@ func (rt *Route) emitsText(kind event.Kind) bool {
 	}
 }
 
+// identity is what frames tell of a response beside its output; empty and nil
+// while it is not known.
+type identity interface {
+	Model() string
+	Usage() *event.TokenUsage
+}
+
 // newConn returns the way to the client of a request, for a response. known
-// returns its record, nil while there is none; known is nil where no response is
-// followed.
-func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known func() *observe.Record) *deliver.Conn {
+// returns its identity, nil while there is none; known is nil where no response
+// is followed.
+func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known func() identity) *deliver.Conn {
 	c := deliver.Config{
 		ResponseID: id, Dialect: dialect, Resumable: resumable,
 		Metrics: rt.Metrics, WriteTimeout: rt.WriteTimeout, Idle: q.Idle, Retry: rt.Drain.Retry,
@@ -117,14 +124,14 @@ func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known f
 	}
 	if known != nil {
 		c.Model = func() string {
-			if record := known(); record != nil {
-				return record.Model()
+			if identity := known(); identity != nil {
+				return identity.Model()
 			}
 			return ""
 		}
 		c.Usage = func() *event.TokenUsage {
-			if record := known(); record != nil {
-				return record.Usage()
+			if identity := known(); identity != nil {
+				return identity.Usage()
 			}
 			return nil
 		}
@@ -175,6 +182,8 @@ func RefusalOf(err error) *deliver.RefusalError {
 	switch {
 	case errors.Is(err, fanout.ErrFull):
 		return errFull
+	case errors.Is(err, errInterrupted):
+		return &deliver.RefusalError{Answer: event.TerminalInterrupted.Err}
 	case errors.Is(err, errStoreAway):
 		return refusalStoreAway
 	}
@@ -224,6 +233,8 @@ func (rt *Route) resumeResult(err error) {
 	switch {
 	case err == nil:
 		rt.Metrics.Resume(event.ResumeResumed)
+	case errors.Is(err, errInterrupted):
+		rt.Metrics.Resume(event.ResumeEnded)
 	case errors.Is(err, fanout.ErrBadCursor):
 		rt.Metrics.Resume(event.ResumeBadCursor)
 	case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrForgotten):

@@ -96,10 +96,22 @@ func (m *mirror) holding(q *Request) (release func()) {
 	}
 }
 
+// beginTime is how long after its beginning a response may become known: its
+// client need not wait for the store, and may be quicker here.
+const beginTime = 150 * time.Millisecond
+
 // find returns the mirror of a response, which the caller must leave. local is
 // why the response is not here.
 func (s *Shared) find(ctx context.Context, id string, as fanout.Access, local error) (*mirror, error) {
 	meta, err := s.replica.Find(ctx, id, as)
+	if errors.Is(err, store.ErrUnknown) && errors.Is(local, fanout.ErrUnknown) {
+		select {
+		case <-time.After(beginTime):
+			meta, err = s.replica.Find(ctx, id, as)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	switch {
 	case errors.Is(err, store.ErrUnknown):
 		return nil, local
@@ -196,6 +208,7 @@ type mirror struct {
 	mu        sync.Mutex
 	described bool // what is known beside the output is known here
 	asking    bool // it is being asked for
+	usage     *event.TokenUsage
 	held      []event.Event
 	end       *event.Event
 }
@@ -270,8 +283,18 @@ func (m *mirror) describe(about *store.About) bool {
 	m.response.Describe(about.Header, about.Format, about.Model)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.described = true
+	m.described, m.usage = true, about.Usage
 	return true
+}
+
+// Model implements identity.
+func (m *mirror) Model() string { return m.response.Model() }
+
+// Usage implements identity.
+func (m *mirror) Usage() *event.TokenUsage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usage
 }
 
 // Append implements store.Sink. The first frame of some dialects names the model,
@@ -360,40 +383,41 @@ func (m *mirror) release() {
 // written within moments, unless it has died, which is known after its lease.
 const cursorPatience = 12 * time.Second
 
-// reach waits until the mirror has reached the index that a client has had, and
-// returns where the client goes on. After an interruption, that is the terminal
-// event, though the client may have had more than is left of the response.
-func (m *mirror) reach(ctx context.Context, index int) int {
+// errInterrupted says that a response was interrupted, and that a client has had
+// all that is left of it, or more. It may have had the end as well, and an
+// EventSource must not be told of that again and again: so it is a status, which
+// stops it as well as 204 does, and tells others what has happened.
+var errInterrupted = errors.New("the response was interrupted")
+
+// reach waits until the mirror has reached the index that a client has had. The
+// error is fanout.ErrBadCursor for one that there never was, or errInterrupted.
+func (m *mirror) reach(ctx context.Context, index int) error {
 	timeout := time.After(cursorPatience)
 	for {
 		head, terminal := m.response.Head()
 		switch {
+		case terminal != nil && index >= head && fanout.StatusOf(terminal) == fanout.Interrupted:
+			return errInterrupted
 		case head >= index:
-			return index
-		case terminal != nil && fanout.StatusOf(terminal) == fanout.Interrupted:
-			return head - 1
+			return nil
 		case terminal != nil:
-			return index // which never was
+			return fanout.ErrBadCursor
 		}
 		cursor, err := m.response.Open(head)
 		if err != nil {
-			return index
+			return err
 		}
 		select {
 		case <-cursor.Changed():
 		case <-m.response.Discarded():
-			return index
+			return fanout.ErrUnknown
 		case <-timeout:
-			return index
+			return fanout.ErrBadCursor
 		case <-ctx.Done():
-			return index
+			return ctx.Err()
 		}
 	}
 }
-
-// settle waits until the mirror has what the store had when it was opened, for a
-// client that reads it only once.
-func (m *mirror) settle(ctx context.Context) { m.reach(ctx, m.known) }
 
 // Interface guard
 var _ store.Sink = (*mirror)(nil)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // Errors of a Store. Any other error means that the store could not be asked or
@@ -153,6 +154,7 @@ type About struct {
 	Format string              `json:"f,omitempty"`
 	Model  string              `json:"m,omitempty"`
 	Header map[string][]string `json:"h,omitempty"` // of the upstream's response
+	Usage  *event.TokenUsage   `json:"u,omitempty"` // by then
 }
 
 // Batch is a part of a log, as Encode makes it.
