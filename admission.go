@@ -110,29 +110,6 @@ func normalKey(key string) string {
 	return strings.Join(parts, " ")
 }
 
-// keepingRegistry is admit for a response that outlives its client's request: it
-// holds the registry in which the response is found, whatever becomes of the
-// configuration.
-func keepingRegistry(admit func(context.Context) (func(), error)) func(context.Context) (func(), error) {
-	return func(ctx context.Context) (func(), error) {
-		leave := func() {}
-		if admit != nil {
-			var err error
-			if leave, err = admit(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if _, err := acquireRegistry(); err != nil {
-			leave()
-			return nil, err
-		}
-		return func() {
-			leave()
-			_ = releaseRegistry()
-		}, nil
-	}
-}
-
 // refusal is the answer to a request that gets no place.
 func (a *admission) refusal(code event.Code, err error, key string) error {
 	status := http.StatusTooManyRequests

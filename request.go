@@ -32,6 +32,7 @@ func (d *Delivery) newRequest(w http.ResponseWriter, r *http.Request, next caddy
 	q := &relay.Request{
 		Request: r, W: w, Next: next, Path: originalPath(r), Dialect: dialect,
 		Cut:      cutOff(w),
+		Keep:     d.app.keep,
 		Observed: func(record *observe.Record) { observed(r, record) },
 		Followed: func(f observe.Followed) { logField(r, zap.Object("llm_stream", f)) },
 	}

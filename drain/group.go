@@ -37,7 +37,8 @@ type Returning uint8
 const (
 	Never    Returning = iota // its response is bound to its connection
 	OnReload                  // its response outlives the configuration
-	Always                    // it can go on in another process
+	OnExit                    // it outlives the process as well
+	Always                    // likewise, and there is no end to wait for
 )
 
 // CutAfter is how long after its end a client may take to be gone before its
@@ -141,14 +142,14 @@ func (g *Group) Reload(returning Returning) {
 	}
 }
 
-// Exit sends the clients away that can come back to another process, and ends
+// Exit sends the clients away that can go on at another process, and ends
 // the others at the deadline. Only the first call has an effect.
 func (g *Group) Exit(deadline time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.reason != Exit {
 		g.deadline = deadline
-		g.begin(Exit, Always)
+		g.begin(Exit, OnExit)
 	}
 }
 
