@@ -167,9 +167,9 @@ func (x *target) get(path string, header ...string) *reply {
 	return x.do(http.MethodGet, path, "", header...)
 }
 
-// occupy begins a response, reads its first frame and goes on holding it until
-// leave is called.
-func (x *target) occupy(header ...string) (id string, leave func()) {
+// occupy begins a response, reads its first frame and goes on holding it to the
+// end of the test.
+func (x *target) occupy(header ...string) (id string) {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(x.t.Context())
 	resp, err := http.DefaultClient.Do(x.request(ctx, http.MethodPost, chatPath, prompt, header...))
@@ -180,12 +180,11 @@ func (x *target) occupy(header ...string) (id string, leave func()) {
 	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
 		x.t.Fatal(err)
 	}
-	leave = func() {
+	x.t.Cleanup(func() {
 		cancel()
 		_ = resp.Body.Close()
-	}
-	x.t.Cleanup(leave)
-	return resp.Header.Get("X-Response-Id"), leave
+	})
+	return resp.Header.Get("X-Response-Id")
 }
 
 // dial connects, with a socket that takes little, and writes text. ADDR in it is
