@@ -15,9 +15,10 @@ TESTFLAGS =
 FUZZTIME  = 30s
 BENCH     = .
 BENCHTIME = 1s
+BENCHFLAGS =
 SOAK      = 10m
 
-.PHONY: help run build test test-ollama lint vulncheck xcaddy fuzz bench soak budget clean
+.PHONY: help run build test test-ollama lint vulncheck xcaddy fuzz bench microbench soak budget clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -64,7 +65,11 @@ soak: ## Run clients, faults and reloads for SOAK (10m), and report
 budget: ## Measure what one of each thing costs that is held, and 10,000
 	BUDGET=10000 go test -count=1 -v -run '^TestBudget$$' ./test/budget
 
-bench: ## Run the benchmarks (PKG=./sse BENCH=Parser BENCHTIME=5s)
+bench: build ## Compare cost with a plain Caddy's (FULL=1 PEERS=1 RUNS=3)
+	go build -o bin/bench ./bench
+	bin/bench -caddy bin/caddy -runs $(or $(RUNS),1) $(if $(FULL),-full) $(if $(PEERS),-peers) $(BENCHFLAGS)
+
+microbench: ## Run Go's benchmarks (PKG=./internal/sse BENCH=Parser BENCHTIME=5s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
 
 clean: ## Remove what was built, the tools too

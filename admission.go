@@ -18,7 +18,7 @@ import (
 // pooledLimiter is a limiter in the pool.
 type pooledLimiter struct{ *limit.Limiter }
 
-// Destruct implements caddy.Destructor. Nobody uses the limiter any more.
+// Destruct implements caddy.Destructor. The limiter is no longer in use.
 func (pooledLimiter) Destruct() error { return nil }
 
 // acquireLimiter returns the limiter of a key, which the caller must release. It
@@ -108,29 +108,6 @@ func normalKey(key string) string {
 		parts[0] = strings.ToLower(parts[0])
 	}
 	return strings.Join(parts, " ")
-}
-
-// keepingRegistry is admit for a response that outlives its client's request: it
-// holds the registry in which the response is found, whatever becomes of the
-// configuration.
-func keepingRegistry(admit func(context.Context) (func(), error)) func(context.Context) (func(), error) {
-	return func(ctx context.Context) (func(), error) {
-		leave := func() {}
-		if admit != nil {
-			var err error
-			if leave, err = admit(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if _, err := acquireRegistry(); err != nil {
-			leave()
-			return nil, err
-		}
-		return func() {
-			leave()
-			_ = releaseRegistry()
-		}, nil
-	}
 }
 
 // refusal is the answer to a request that gets no place.

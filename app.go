@@ -1,6 +1,8 @@
 package llmstream
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -29,13 +31,18 @@ func init() {
 var process = struct {
 	registries *caddy.UsagePool // one registry, by registryKey
 	limiters   *caddy.UsagePool // by the key of a limit
+	stores     *caddy.UsagePool // by their configuration
 	metrics    func() (plain, withModel *observe.Metrics)
 	clients    atomic.Int64 // open client requests of all sites
 	drainers   drainers
+
+	storeMetrics func() *observe.StoreMetrics
 }{
-	registries: caddy.NewUsagePool(),
-	limiters:   caddy.NewUsagePool(),
-	drainers:   drainers{set: make(map[*drainer]struct{})},
+	registries:   caddy.NewUsagePool(),
+	limiters:     caddy.NewUsagePool(),
+	stores:       caddy.NewUsagePool(),
+	drainers:     drainers{set: make(map[*drainer]struct{})},
+	storeMetrics: sync.OnceValue(observe.NewStoreMetrics),
 }
 
 const registryKey = "responses"
@@ -60,13 +67,20 @@ func releaseRegistry() error {
 
 // App holds the settings that all llm_stream handlers of a process share.
 type App struct {
+	// Where responses are kept, so that other replicas find them: `memory` of
+	// this process, where they do not, or `redis`. Default: memory.
+	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=llm_stream.stores inline_key=module"`
+
 	// How many client requests may be open at the same time, on all sites
-	// together: those that generate, resume or follow. One more is answered
-	// with 503. Default: no bound.
+	// together: those that generate, wait for a place, resume, follow or read a
+	// snapshot. One more is answered with 503. Default: no bound.
 	MaxClients int `json:"max_clients,omitempty"`
 
-	// How much memory all kept responses together may take, in bytes. Beyond
-	// it the responses that ended first expire. Default: no bound.
+	// How much memory all responses and the request bodies that are read whole
+	// may take together, in bytes. Beyond it the responses that ended first
+	// expire, until half of it is free. Where that is not enough, the largest
+	// running response ends with the error response_too_large, and a request
+	// whose body has no room is answered with 503. Default: no bound.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
 	// Gives the metrics of responses a label for the model. Off by default:
@@ -76,6 +90,8 @@ type App struct {
 	ctx      caddy.Context
 	metrics  *observe.Metrics
 	registry *fanout.Registry
+	store    *sharedStore  // nil where responses are not shared
+	storeKey string        // in process.stores
 	grace    time.Duration // Caddy's grace_period; 0 where there is none
 
 	places     map[string]int // how many limits without a name are alike
@@ -103,8 +119,10 @@ func (a *App) Provision(ctx caddy.Context) (err error) {
 	if err := a.metrics.Register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
-	a.registry, err = acquireRegistry()
-	return err
+	if a.registry, err = acquireRegistry(); err != nil {
+		return err
+	}
+	return a.provisionStore()
 }
 
 // Validate makes sure that the settings can work.
@@ -155,7 +173,11 @@ func (a *App) Cleanup() error {
 	if a.registry == nil {
 		return nil
 	}
-	return releaseRegistry()
+	err := releaseRegistry()
+	if a.store != nil {
+		err = errors.Join(err, releaseStore(a.storeKey))
+	}
+	return err
 }
 
 // enter counts a client in, and out again with leave. It reports false, and
@@ -177,6 +199,7 @@ func (a *App) leave() {
 // parseGlobal sets up the app from the global option. Syntax:
 //
 //	llm_stream {
+//		store       memory | redis <url> { … }
 //		max_clients <n>
 //		max_memory  <size>
 //		model_label
@@ -194,13 +217,14 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 }
 
 // UnmarshalCaddyfile sets up the app from Caddyfile tokens; for the syntax see
-// the README.
+// parseGlobal.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // option name
 	if err := noArgs(d); err != nil {
 		return err
 	}
 	return newOptionBlock(d).unmarshal(0, map[string]func() error{
+		"store":       func() error { return unmarshalStore(d, &a.StoreRaw) },
 		"max_clients": func() error { return unmarshalCount(d, &a.MaxClients) },
 		"max_memory":  func() error { return unmarshalSize(d, &a.MaxMemory) },
 		"model_label": func() error {

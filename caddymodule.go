@@ -201,7 +201,6 @@ func (h *Handler) serveResumable(q *relay.Request, as fanout.Access) error {
 		q.DropBody()
 		return h.route.Resume(q, as, eventID)
 	}
-	q.Admit = keepingRegistry(q.Admit)
 	return h.route.Resumable(q, h.Resume.spec(q, as, body))
 }
 

@@ -119,13 +119,13 @@ func (c *Control) channel(q *relay.Request, as fanout.Access, name string) error
 // from its start: what a page asks for when it is opened again. Where none runs,
 // the answer is 204.
 func (c *Control) current(q *relay.Request, as fanout.Access, name string) error {
-	response := c.app.registry.Current(name, as)
-	if response == nil {
+	id := c.route.Current(q.Context(), name, as)
+	if id == "" {
 		q.W.Header().Set("Cache-Control", "no-store")
 		q.W.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return c.route.Follow(q, as, response.ID(), "")
+	return c.route.Follow(q, as, id, "")
 }
 
 // lastEventID returns the event id that a client comes back with: in the
@@ -139,29 +139,50 @@ func lastEventID(r *http.Request) string {
 
 // cancel ends a response.
 func (c *Control) cancel(q *relay.Request, as fanout.Access, id string) error {
-	response, err := c.app.registry.Find(id, as)
+	status, err := c.route.Cancel(q.Context(), id, as)
 	if err != nil {
 		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(err))
 	}
-	return writeJSON(q.W, http.StatusOK, cancelled(response))
+	return writeJSON(q.W, cancelStatus(status), cancellation{id, status})
 }
 
 // cancelKey ends every response of an idempotency key, for a client that has no
 // id yet.
 func (c *Control) cancelKey(q *relay.Request, as fanout.Access, _ string) error {
 	key := q.URL.Query().Get("idempotency_key")
-	responses := c.app.registry.FindKey(callKey(q.Request, as, key))
-	if key == "" || len(responses) == 0 {
-		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(fanout.ErrUnknown))
+	var list []cancellation
+	err := fanout.ErrUnknown
+	if key != "" {
+		list, err = c.cancelAll(q, as, callKey(q.Request, as, key))
 	}
-	list := make([]cancellation, 0, len(responses))
-	for _, response := range responses {
-		list = append(list, cancelled(response))
+	if len(list) == 0 {
+		return c.route.Refuse(q.W, q.Request, emit.DialectText, relay.RefusalOf(err))
 	}
-	return writeJSON(q.W, http.StatusOK, struct {
+	status := http.StatusOK
+	for _, each := range list {
+		status = max(status, cancelStatus(each.Status))
+	}
+	return writeJSON(q.W, status, struct {
 		cancellation
 		Responses []cancellation `json:"responses"`
 	}{list[0], list})
+}
+
+// cancelAll ends the responses of a key. The error is for where there are none.
+func (c *Control) cancelAll(q *relay.Request, as fanout.Access, key string) (list []cancellation, err error) {
+	ids, err := c.route.OfKey(q.Context(), key)
+	if err == nil {
+		err = fanout.ErrUnknown
+	}
+	for _, id := range ids {
+		status, cancelErr := c.route.Cancel(q.Context(), id, as)
+		if cancelErr != nil {
+			err = cancelErr
+			continue
+		}
+		list = append(list, cancellation{id, status})
+	}
+	return list, err
 }
 
 // cancellation is the answer to a request to cancel.
@@ -170,9 +191,12 @@ type cancellation struct {
 	Status     fanout.Status `json:"status"`
 }
 
-// cancelled ends a response.
-func cancelled(response *fanout.Response) cancellation {
-	return cancellation{response.ID(), relay.Cancel(response)}
+// cancelStatus is the HTTP status for what has become of a response.
+func cancelStatus(status fanout.Status) int {
+	if status == fanout.InProgress {
+		return http.StatusAccepted
+	}
+	return http.StatusOK
 }
 
 // acceptsJSON reports whether the client wants a snapshot and no stream.

@@ -13,7 +13,10 @@ import (
 )
 
 func init() {
-	caddy.OnExit(func(context.Context) { process.drainers.await() })
+	caddy.OnExit(func(context.Context) {
+		process.drainers.await()
+		leaveStores()
+	})
 }
 
 // drainers are those of the running configuration, and those of superseded

@@ -13,7 +13,7 @@ import (
 
 var config = drain.Config{Spread: 5 * time.Second, Retry: 2 * time.Second}
 
-// guest is a client who does what he is told and notes when.
+// guest is a client that does what it is told and notes when.
 type guest struct {
 	*drain.Member
 	start             time.Time
@@ -21,7 +21,7 @@ type guest struct {
 	leaves            chan struct{}
 }
 
-// visit joins and stays until it is sent away, ended or told to leave. One who
+// visit joins and stays until it is sent away, ended or told to leave. One that
 // is stubborn leaves only when it is cut.
 func visit(g *drain.Group, returning drain.Returning, stubborn bool) *guest {
 	v := &guest{start: time.Now(), leaves: make(chan struct{})}
@@ -69,7 +69,7 @@ func (v *guest) check(t *testing.T, what string, away, ended, gone int64) {
 	}
 }
 
-// All who can come back are sent away, each at a moment of its own, and the
+// All that can come back are sent away, each at a moment of its own, and the
 // moments fill the spread evenly.
 func TestReloadSpreadsReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestWhoStaysAtReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := drain.New(config)
 		bound, outliving, channel := visit(g, drain.Never, false), visit(g, drain.OnReload, false), visit(g, drain.Always, false)
-		g.Reload(drain.Always) // nobody takes responses over
+		g.Reload(drain.Always) // no configuration takes responses over
 		late := visit(g, drain.Always, false)
 		time.Sleep(time.Hour)
 		bound.check(t, "bound to its connection", -1, -1, -1)
@@ -119,7 +119,7 @@ func TestWhoStaysAtReload(t *testing.T) {
 }
 
 // At exit the one that can go on elsewhere is sent away, and the others are
-// ended exactly at the deadline; only who does not go is cut off.
+// ended exactly at the deadline; only one that does not go is cut off.
 func TestExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := drain.New(config)
@@ -153,7 +153,7 @@ func TestExit(t *testing.T) {
 	})
 }
 
-// Whose turn has not come when the process exits has nowhere to come back to.
+// A client whose turn has not come when the process exits has nowhere to come back to.
 func TestExitAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := drain.New(config)
@@ -203,7 +203,7 @@ func TestRetryIsJittered(t *testing.T) {
 	}
 }
 
-// Clients who leave by themselves leave no timers behind: nothing is ever
+// Clients that leave by themselves leave no timers behind: nothing is ever
 // called after Leave. A bubble ends with timers that are pending, so they are
 // let run.
 func TestNothingAfterLeave(t *testing.T) {

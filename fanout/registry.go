@@ -65,11 +65,14 @@ func NewRegistry() *Registry {
 func (reg *Registry) Begin(id string, spec Spec) (r *Response, found bool, err error) {
 	spec = spec.bounded()
 	r = &Response{
-		Stream: Stream{id: id, limit: spec.MaxSize}, Spec: spec, Started: time.Now(), registry: reg,
+		Stream: Stream{id: id, limit: spec.MaxSize}, Spec: spec, registry: reg,
 		discarded: make(chan struct{}), admitted: make(chan struct{}), published: make(chan struct{}),
 		cancel: spec.Cancel, beside: responseSize + spec.AttachmentSize + len(id) + spec.names(),
 	}
 	r.Spec.Cancel = nil
+	if r.Started.IsZero() {
+		r.Started = time.Now()
+	}
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if earlier := reg.calls.made[spec.Call.identity()]; earlier != nil {

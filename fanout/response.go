@@ -21,11 +21,9 @@ var ErrCancelled = errors.New("fanout: response cancelled")
 // Registry does with it. It is safe for concurrent use.
 type Response struct {
 	Stream
-	// Spec is as it was given to Begin, but for long names and Cancel.
+	// Spec is as it was given to Begin, but for long names, Started and what is
+	// called.
 	Spec
-
-	// Started is when the response began.
-	Started time.Time
 
 	registry  *Registry
 	discarded chan struct{}
@@ -171,8 +169,8 @@ func (r *Response) endOnceLocked(terminal *event.Event) bool {
 	}
 	if r.Ending != nil {
 		r.Ending(terminal)
-		r.Ending = nil // a kept response has no use for what it holds
 	}
+	r.Ending, r.Followed = nil, nil // a kept response has no use for what they hold
 	return r.endLocked(terminal)
 }
 
@@ -332,6 +330,9 @@ func (r *Response) disarmLocked() {
 // due does what the timer was set for, unless it was set anew meanwhile: a
 // running response without readers is cancelled, and a kept one expires.
 func (r *Response) due(turn int) {
+	if r.isFollowed(turn) {
+		return
+	}
 	r.mu.Lock()
 	if r.turn != turn {
 		r.mu.Unlock()
@@ -339,7 +340,7 @@ func (r *Response) due(turn int) {
 	}
 	r.timer = nil
 	stage := r.stage
-	r.lonely = stage == running && r.end == nil && r.readersLocked() == 0
+	r.lonely = r.isLonelyLocked()
 	lonely := r.lonely
 	r.mu.Unlock()
 	switch {
@@ -348,4 +349,28 @@ func (r *Response) due(turn int) {
 	case stage == kept:
 		r.registry.expire(r, turn)
 	}
+}
+
+// isLonelyLocked reports whether the response runs and has no readers. mu must be
+// held.
+func (r *Response) isLonelyLocked() bool {
+	return r.stage == running && r.end == nil && r.readersLocked() == 0
+}
+
+// isFollowed reports whether the response, whose grace is over, is read where the
+// Registry does not see it. Then the grace begins again.
+func (r *Response) isFollowed(turn int) bool {
+	r.mu.Lock()
+	followed := r.Followed
+	asks := followed != nil && r.turn == turn && r.isLonelyLocked()
+	r.mu.Unlock()
+	if !asks || !followed() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turn == turn {
+		r.rearmLocked(r.Grace)
+	}
+	return true
 }

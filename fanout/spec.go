@@ -89,6 +89,8 @@ type Spec struct {
 	Call Call
 	// Channel is where the response is announced; empty for nowhere.
 	Channel string
+	// Started is when the response began; zero is now.
+	Started time.Time
 	// Keep is how long the response can be read after its end.
 	Keep time.Duration
 	// Grace is how long it goes on after its last reader has left.
@@ -103,6 +105,11 @@ type Spec struct {
 	// whatever ends the response. The lock of its log is held: it must not call
 	// the response. nil is nothing.
 	Ending func(terminal *event.Event)
+	// Followed is asked when the response has had no readers for its grace time,
+	// from a goroutine of its own and without locks: where it reports true, there
+	// are readers that the Registry does not see, and another grace time begins.
+	// nil is never.
+	Followed func() bool
 	// Cancel ends the upstream call. The Registry calls it at most once, from
 	// any goroutine and without locks.
 	Cancel func(cause error)

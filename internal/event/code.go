@@ -6,7 +6,7 @@ package event
 type Code string
 
 // The codes of a request that is turned away and may be tried again later: 429,
-// and 503 for the last two.
+// and 503 for the last three.
 const (
 	CodeTooManyStreams Code = "too_many_streams" // max_streams has no queue
 	CodeQueueFull      Code = "queue_full"       // as many requests wait as may
@@ -14,6 +14,8 @@ const (
 	CodeKeyLimit       Code = "key_limit"        // per: too many of one key
 	CodeTooManyClients Code = "too_many_clients" // max_clients or max_memory
 	CodeDraining       Code = "draining"         // the process goes down; in a frame: the drain deadline ended the response
+
+	CodeStoreUnavailable Code = "store_unavailable" // the response is not here, and the shared store cannot be asked
 )
 
 // The codes of a request that cannot be served as it is.

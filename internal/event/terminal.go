@@ -12,6 +12,9 @@ var (
 	TerminalTooLarge = failed(CodeResponseTooLarge, http.StatusBadGateway, "the response is larger than what is kept of one")
 	// TerminalDraining ends a response at the drain deadline.
 	TerminalDraining = failed(CodeDraining, http.StatusServiceUnavailable, "the server is shutting down")
+	// TerminalInterrupted ends a response whose producer is gone, where others
+	// may read it that were not produced with it.
+	TerminalInterrupted = failed(CodeInterrupted, http.StatusBadGateway, "the server that produced the response is gone")
 	// TerminalRequestTimeout ends a response whose request body did not come in
 	// time.
 	TerminalRequestTimeout = failed(CodeRequestTimeout, http.StatusRequestTimeout, "the request body did not come in time")

@@ -19,6 +19,9 @@ var (
 	ErrClientGone = errors.New("the client has left")
 	// ErrDraining: the drain deadline of the exit has passed.
 	ErrDraining = errors.New("the server is shutting down")
+	// ErrInterrupted: the response cannot go on in this process, for all that
+	// read it anywhere.
+	ErrInterrupted = errors.New("the response is interrupted")
 	// ErrRequestTimeout: the request body did not come in time.
 	ErrRequestTimeout = errors.New("the request body did not come in time")
 	// errLingered: the upstream stays open after its terminal event.
@@ -54,6 +57,8 @@ func terminalOf(ctx context.Context) *event.Event {
 		return event.TerminalTooLarge
 	case errors.Is(cause, ErrDraining):
 		return event.TerminalDraining
+	case errors.Is(cause, ErrInterrupted):
+		return event.TerminalInterrupted
 	case errors.Is(cause, ErrRequestTimeout):
 		return event.TerminalRequestTimeout
 	default:

@@ -59,7 +59,7 @@ func (p *Producer) conclude(cause *event.Event, call Call) {
 func (p *Producer) finishStream(cause *event.Event, call Call) Call {
 	switch {
 	case cause == nil && p.Ctx.Err() != nil:
-		p.err = ErrClientGone // nobody is there to be told of an end
+		p.err = ErrClientGone // no client is there to be told of an end
 		return call
 	case cause == nil && call.Err != nil && !p.emitted && !p.Out.Seal():
 		call.Header = p.upstream

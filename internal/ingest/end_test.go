@@ -195,7 +195,7 @@ func TestPanicOfTheHandler(t *testing.T) {
 }
 
 // A call that we cancel ends its response by the cause; one whose only client
-// has left has nobody to tell.
+// has left has no client to tell.
 func TestCancelledCalls(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -60,8 +60,8 @@ type Config struct {
 	// Late reports whether the request body has not come in time; nil where it
 	// was there before.
 	Late func() bool
-	// Identified is told what becomes known of the backend; nil where nobody
-	// asks.
+	// Identified is told what becomes known of the backend; nil where that is
+	// of no interest.
 	Identified func(observe.Identity)
 	// Ended is told the terminal event, before the log has it, where the
 	// outcome of the response is that of its log; nil where it depends on the

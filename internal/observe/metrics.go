@@ -108,7 +108,7 @@ func newClientMetrics(queued func() int) *clientMetrics {
 	}
 	// each from 0, so that the first one of its kind is seen to come
 	start(m.rejected, event.CodeTooManyStreams, event.CodeQueueFull, event.CodeQueueTimeout, event.CodeKeyLimit,
-		event.CodeTooManyClients, event.CodeDraining)
+		event.CodeTooManyClients, event.CodeDraining, event.CodeStoreUnavailable)
 	start(m.slowClients, event.SlowCoalesced, event.SlowDropped, event.SlowDisconnected, event.SlowWriteTimeout)
 	start(m.resumes, event.ResumeResumed, event.ResumeEnded, event.ResumeUnknown, event.ResumeExpired, event.ResumeBadCursor)
 	start(m.reconnects, event.ReasonReload, event.ReasonExit, event.ReasonSlowClient)

@@ -12,7 +12,7 @@ import (
 )
 
 // Record is what operators learn of one response. Its producer writes it;
-// everyone may read it at any time.
+// it may be read at any time.
 type Record struct {
 	ID      string
 	Dialect string
@@ -29,6 +29,7 @@ type Record struct {
 	upstreamBytes atomic.Int64
 	clientBytes   atomic.Int64 // to the client that asked for it
 	requested     atomic.Pointer[string]
+	local         atomic.Bool // other replicas did not have it, at times
 
 	counts outputCounter // belongs to the producer
 
@@ -94,6 +95,9 @@ func (rec *Record) Usage() *event.TokenUsage {
 
 // Requested takes the model that the request names.
 func (rec *Record) Requested(model string) { rec.requested.Store(&model) }
+
+// WasLocal takes that other replicas do not have the response, or not all of it.
+func (rec *Record) WasLocal() { rec.local.Store(true) }
 
 // Received counts bytes of the upstream's body.
 func (rec *Record) Received(n int) { rec.upstreamBytes.Add(int64(n)) }
@@ -211,6 +215,9 @@ func (rec *Record) marshal(enc zapcore.ObjectEncoder, clientBytes int64) error {
 		if t := rec.generating().Seconds(); t > 0 && s.Usage.Output > 0 {
 			enc.AddFloat64("tokens_per_second", float64(s.Usage.Output)/t)
 		}
+	}
+	if rec.local.Load() {
+		enc.AddBool("local_only", true)
 	}
 	enc.AddInt64("upstream_bytes", rec.upstreamBytes.Load())
 	enc.AddInt64("client_bytes", clientBytes)

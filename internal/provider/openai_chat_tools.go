@@ -48,15 +48,16 @@ func (ch *chatChoice) emitCalls(calls []byte, choice int, out *Events) {
 		}
 		f := chatFragment{index: noIndex}
 		for ok := c.Open('{'); ok; ok = c.More('{') {
-			switch string(c.Key()) {
+			key := c.Key()
+			switch string(key) {
 			case "index":
 				f.index = c.Count() // noIndex where there is none
 			case "id":
 				f.id = c.Str()
 			case "function", "custom":
 				f.readFunction(&c)
-			default:
-				c.Skip()
+			default: // Cloudflare has the function's members here
+				f.readMember(key, &c)
 			}
 		}
 		if f.index == noIndex && len(f.id) == 0 {
@@ -78,18 +79,23 @@ func (ch *chatChoice) emitFunctionCall(call []byte, choice int, out *Events) {
 // tool, whose input is free text.
 func (f *chatFragment) readFunction(c *json.Cursor) {
 	for ok := c.Enter('{'); ok; ok = c.More('{') {
-		switch string(c.Key()) {
-		case "name":
-			f.name = c.Str()
-		case "arguments", "input":
-			if c.Peek() == '{' {
-				f.args.object = c.Raw()
-			} else {
-				f.args.text = c.Str()
-			}
-		default:
-			c.Skip()
+		f.readMember(c.Key(), c)
+	}
+}
+
+// readMember reads a member of a function.
+func (f *chatFragment) readMember(key []byte, c *json.Cursor) {
+	switch string(key) {
+	case "name":
+		f.name = c.Str()
+	case "arguments", "input":
+		if c.Peek() == '{' {
+			f.args.object = c.Raw()
+		} else {
+			f.args.text = c.Str()
 		}
+	default:
+		c.Skip()
 	}
 }
 

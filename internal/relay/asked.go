@@ -29,7 +29,9 @@ type asked struct {
 }
 
 // wantsStream reports whether a request asks for a stream, given what its body
-// says.
+// says. Where it does, heartbeats may commit the response before the upstream's
+// header, and the time to the first token runs from admission; elsewhere both
+// wait for that header.
 func wantsStream(q *Request, body wish) bool {
 	switch {
 	case acceptsOnlyEventStream(q.Request) || provider.AlwaysStreams(q.Path):

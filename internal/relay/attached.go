@@ -64,7 +64,7 @@ func (rt *Route) newBound(q *Request, window int) *bound {
 	}
 	b.ctx, b.cancel = ingest.WithCancelCause(q.Context())
 	b.record = observe.NewRecord(rt.Metrics, b.stream.ID(), q.Dialect, "", b.cancel)
-	conn := rt.newConn(q, b.stream.ID(), q.Dialect, false, func() *observe.Record { return b.record })
+	conn := rt.newConn(q, b.stream.ID(), q.Dialect, false, func() identity { return b.record })
 	b.follower = deliver.NewFollower(conn, b.stream.Start(), rt.Pace)
 	q.Observed(b.record)
 	return b

@@ -21,8 +21,10 @@ type client struct {
 	// the terminal event for that.
 	discarded <-chan struct{}
 	why       func() *event.Event
+	// mustStay reports whether the response is not to be had elsewhere.
+	mustStay func() bool
 	// caughtUp gets a value when the client has had what there was; nil where
-	// nobody waits for it.
+	// that is not waited for.
 	caughtUp chan struct{}
 	// mayLeave says that the client has something to come back to, though it
 	// has not been sent anything yet.
@@ -31,6 +33,7 @@ type client struct {
 
 // follow writes the log to the client until one of them ends.
 func (c *client) follow() error {
+	away := c.member.Away()
 	for {
 		err := c.follower.Step()
 		switch {
@@ -50,8 +53,11 @@ func (c *client) follow() error {
 		case <-c.follower.Changed():
 		case <-c.discarded:
 			return c.giveUp()
-		case <-c.member.Away():
-			return c.sendAway()
+		case <-away:
+			if !c.stays() {
+				return c.sendAway()
+			}
+			away = nil
 		case <-c.Context().Done():
 			panic(http.ErrAbortHandler)
 		}
@@ -64,7 +70,7 @@ func (c *client) follow() error {
 func (c *client) attend(hand *handover) error {
 	defer close(hand.gone)
 	var away <-chan struct{}
-	if c.mayLeave { // else nobody knows whether there will be a stream to come back to
+	if c.mayLeave { // else it is not known whether there will be a stream to come back to
 		away = c.member.Away()
 	}
 	changed := c.follower.Changed()
@@ -83,7 +89,10 @@ func (c *client) attend(hand *handover) error {
 		case <-changed:
 			return c.follow()
 		case <-away:
-			return c.sendAway()
+			if !c.stays() {
+				return c.sendAway()
+			}
+			away = nil
 		case <-c.Context().Done():
 			panic(http.ErrAbortHandler)
 		}
@@ -105,6 +114,9 @@ func (c *client) lose() error {
 	err := c.follower.GiveUp(event.TerminalTooLarge)
 	return c.conclude(ingest.Call{Aborted: err != nil})
 }
+
+// stays reports whether the client has nowhere to come back to.
+func (c *client) stays() bool { return c.mustStay != nil && c.mustStay() }
 
 // sendAway tells the client to come back, at a reload and at exit.
 func (c *client) sendAway() error {

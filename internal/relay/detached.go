@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"sync/atomic"
 
@@ -21,23 +22,45 @@ import (
 func (rt *Route) Resumable(q *Request, spec fanout.Spec) error {
 	defer q.body.drop()
 	for {
-		ctx, cancel := ingest.WithCancelCause(context.WithoutCancel(q.Context()))
-		d := &detached{Request: q, route: rt, ctx: ctx, cancel: cancel, record: new(recordRef)}
-		spec.Attachment, spec.AttachmentSize, spec.Ending, spec.Cancel = d.record, recordSize, d.ending, cancel
-		response, found, err := rt.Registry.Begin(fanout.NewID(), spec)
-		switch {
-		case err != nil:
-			cancel(nil)
-			return rt.Refuse(q.W, q.Request, q.Dialect, RefusalOf(err))
-		case !found:
-			d.response = response
-			return d.begin()
-		}
-		cancel(nil)
-		if err := rt.share(q, response); !errors.Is(err, errDiscarded) {
+		if err := rt.resumable(q, spec); !errors.Is(err, errDiscarded) {
 			return err
 		}
 	}
+}
+
+// resumable is Resumable until the response of the same call turns out to be none.
+func (rt *Route) resumable(q *Request, spec fanout.Spec) error {
+	ctx, cancel := ingest.WithCancelCause(context.WithoutCancel(q.Context()))
+	d := &detached{Request: q, route: rt, ctx: ctx, cancel: cancel, own: new(ownResponse)}
+	spec.Attachment, spec.AttachmentSize, spec.Ending, spec.Cancel = d.own, ownSize, d.ending, cancel
+	if rt.Shared != nil {
+		spec.AttachmentSize += copySize
+		spec.Followed = d.isFollowed
+	}
+	response, found, err := rt.Registry.Begin(fanout.NewID(), spec)
+	switch {
+	case err != nil:
+		cancel(nil)
+		return rt.Refuse(q.W, q.Request, q.Dialect, RefusalOf(err))
+	case found:
+		cancel(nil)
+		return rt.share(q, response)
+	}
+	d.response = response
+	earlier, err := d.share(&spec)
+	switch {
+	case earlier != nil:
+		defer earlier.holding(q)()
+		d.withdraw(nil)
+		return rt.share(q, earlier.response)
+	case errors.Is(err, fanout.ErrUnknown), errors.Is(err, fanout.ErrExpired):
+		d.withdraw(err)
+		return errDiscarded // between two looks
+	case err != nil:
+		d.withdraw(err)
+		return rt.Refuse(q.W, q.Request, q.Dialect, RefusalOf(err))
+	}
+	return d.begin()
 }
 
 // detached is a response that belongs to no client, as its producer has it.
@@ -45,30 +68,38 @@ type detached struct {
 	*Request
 	route    *Route
 	response *fanout.Response
-	record   *recordRef
+	own      *ownResponse
 	producer *ingest.Producer
 	ctx      context.Context // of the upstream call
 	cancel   context.CancelCauseFunc
 }
 
-// recordRef is the record of a response, which is kept as long as the response;
-// nil before it is admitted.
-type recordRef = atomic.Pointer[observe.Record]
+// ownResponse is what is kept with a response that is produced here.
+type ownResponse struct {
+	record atomic.Pointer[observe.Record] // nil before it is admitted
+	copy   atomic.Pointer[responseCopy]   // nil where it has none
+}
 
-// recordSize is about what a record and the names in it take, in bytes.
-const recordSize = 768
+// What a response takes beside its log, in bytes: about a record and the names in
+// it, and a copy.
+const (
+	ownSize  = 768
+	copySize = 1 << 10
+)
 
-// recordOf returns the record of a response; nil where it was not admitted yet.
+// recordOf returns the record of a response; nil where it was not admitted yet,
+// or is produced elsewhere.
 func recordOf(response *fanout.Response) *observe.Record {
-	if ref, ok := response.Attachment.(*recordRef); ok {
-		return ref.Load()
+	if own, ok := response.Attachment.(*ownResponse); ok {
+		return own.record.Load()
 	}
 	return nil
 }
 
 // ending ends the record before clients can see the end of the response.
 func (d *detached) ending(terminal *event.Event) {
-	record := d.record.Load()
+	d.own.copy.Load().ended()
+	record := d.own.record.Load()
 	if record == nil {
 		return
 	}
@@ -82,7 +113,7 @@ func (d *detached) ending(terminal *event.Event) {
 // produced is ending for the producer, which knows the counts of a response that
 // has failed.
 func (d *detached) produced(terminal *event.Event) {
-	d.end(d.record.Load(), terminal, d.producer.Usage())
+	d.end(d.own.record.Load(), terminal, d.producer.Usage())
 }
 
 func (d *detached) end(record *observe.Record, terminal *event.Event, usage *event.TokenUsage) {
@@ -95,21 +126,21 @@ func (d *detached) end(record *observe.Record, terminal *event.Event, usage *eve
 	}
 }
 
-// drained ends the response at the drain deadline.
-func (d *detached) drained() { end(d.response, event.TerminalDraining, ingest.ErrDraining) }
+// drained returns what ends a response at the drain deadline. Where others may
+// go on reading it, it has not failed, but is interrupted.
+func (rt *Route) drained(response *fanout.Response) func() {
+	terminal, cause := event.TerminalDraining, ingest.ErrDraining
+	if rt.Shared != nil && mirrorOf(response) == nil {
+		terminal, cause = event.TerminalInterrupted, ingest.ErrInterrupted
+	}
+	return func() { end(response, terminal, cause) }
+}
 
 // end ends a response: its clients have the end at once, whatever the upstream
 // call does that is cancelled with it. One that has ended stays as it is.
 func end(response *fanout.Response, terminal *event.Event, cause error) {
 	response.End(terminal)
 	response.Cancel(cause)
-}
-
-// Cancel ends a response on request, and returns its final status.
-func Cancel(response *fanout.Response) fanout.Status {
-	end(response, event.TerminalCancelled, fanout.ErrCancelled)
-	_, terminal := response.Head()
-	return fanout.StatusOf(terminal)
 }
 
 // begin produces the response in a goroutine of its own, and lets the client
@@ -135,20 +166,23 @@ func (d *detached) begin() error {
 	record := observe.NewRecord(rt.Metrics, response.ID(), response.Dialect, response.Channel, func(cause error) {
 		end(response, event.TerminalCancelled, cause)
 	})
-	d.record.Store(record)
+	d.own.record.Store(record)
 	d.Observed(record)
 	defer func() {
 		record.Sent(c.follower.Sent())
 		record.Trace(c.Context())
 	}()
-	said := d.Request.body.scan.said
+	said := d.Request.body.says()
+	if d.own.copy.Load().isLocal() {
+		record.WasLocal()
+	}
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)
 	own := d.W.Header().Clone() // before a heartbeat may commit it
 	d.produce(hand)
 	if wantsStream(d.Request, said.stream) {
-		response.Publish() // as early as can be: other devices wait for it
+		d.publish() // as early as can be: other devices wait for it
 		d.producer.AwaitStream()
 		clientWatch.EnableHeartbeat()
 		c.mayLeave, hand.promised = true, true
@@ -161,8 +195,7 @@ func (d *detached) begin() error {
 	}
 	hand.expect = func(status int, header http.Header) {
 		forgetBody()
-		response.Describe(deliver.AddedFields(header, own), "", "")
-		response.Publish()
+		d.expect(header, own)
 		c.follower.Expect(status, header)
 		clientWatch.EnableHeartbeat()
 	}
@@ -171,6 +204,40 @@ func (d *detached) begin() error {
 		leave()
 	})
 	return c.attend(hand)
+}
+
+// expect takes in that the response is a stream, with the header of the upstream
+// and what handlers before us have set of it.
+func (d *detached) expect(header, own http.Header) {
+	added := deliver.AddedFields(header, own)
+	d.response.Describe(added, "", "")
+	c := d.own.copy.Load()
+	c.describe()
+	if c.isLocal() {
+		header[localOnlyField] = []string{"true"}
+		added = maps.Clone(added)
+		added[localOnlyField] = header[localOnlyField]
+		d.response.Describe(added, "", "")
+	}
+	d.publish()
+}
+
+// publish tells that there is a response, or will be.
+func (d *detached) publish() {
+	d.response.Publish()
+	d.own.copy.Load().announce()
+}
+
+// identified takes what becomes known of the backend.
+func (d *detached) identified(id observe.Identity) {
+	d.response.Describe(nil, id.Format, id.Model)
+	d.own.copy.Load().describe()
+}
+
+// discard takes the response back: it is none.
+func (d *detached) discard(why *event.Event) {
+	d.response.Discard(why)
+	d.own.copy.Load().discard()
 }
 
 // admit takes a place for the response. A response that is cancelled waits for
@@ -195,7 +262,7 @@ func (d *detached) withdraw(cause error) {
 	if refusal, ok := errors.AsType[*deliver.RefusalError](cause); ok && refusal.RetryAfter > 0 {
 		e = refusal.Answer
 	}
-	d.response.Discard(&event.Event{Kind: event.Failed, Err: e})
+	d.discard(&event.Event{Kind: event.Failed, Err: e})
 	d.cancel(cause)
 }
 
@@ -204,34 +271,41 @@ func (d *detached) produce(out ingest.Outlet) {
 	rt := d.route
 	d.producer = ingest.New(ingest.Config{
 		Path: d.Path, Dialect: d.response.Dialect, MaxEvent: rt.MaxEvent, Emits: rt.emits(d.response.Dialect),
-		Log: d.response, Out: out, Watch: rt.producerWatch(d.cancel, nil), Record: d.record.Load(), Logger: rt.Logger,
+		Log: d.log(), Out: out, Watch: rt.producerWatch(d.cancel, nil), Record: d.own.record.Load(), Logger: rt.Logger,
 		Ctx: d.ctx, Cancel: d.cancel, Header: d.W.Header().Clone(), Status: rt.Status,
-		Identified: func(id observe.Identity) { d.response.Describe(nil, id.Format, id.Model) },
-		Ended:      d.produced, Choices: d.Request.body.choices,
+		Identified: d.identified, Ended: d.produced, Choices: d.Request.body.choices,
 	})
 }
 
 // run runs the producer in a goroutine of its own. It joins those that are
 // drained: the exit waits for it, and at the deadline ends its response, also
-// one that nobody reads.
+// one that no client reads.
 func (d *detached) run(hand *handover, up *http.Request, leave func()) {
-	member := d.route.Drain.Join(drain.Never, d.drained, nil)
+	member := d.route.Drain.Join(drain.Never, d.route.drained(d.response), nil)
+	keep := d.Keep()
 	go func() {
+		defer keep()
 		defer member.Leave()
-		defer leave()
-		defer d.record.Load().Leave()
-		defer d.producer.Watch.StopAndWait()
-		call := run(d.route, d.producer, d.Request, up, d.cancel)
-		if call.Err != nil && hand.isGone() {
-			d.route.Logger.Warn("upstream call failed when its client had left",
-				zap.String("response_id", d.response.ID()), zap.Error(call.Err))
-		}
-		if !d.producer.HasEnded() {
-			d.response.Discard(d.producer.Discarded(call))
-		}
-		d.response.Cancel(nil) // a kept response has no use for its call any more
-		hand.done <- call
+		d.call(hand, up, leave)
+		d.own.copy.Load().wait()
 	}()
+}
+
+// call makes the upstream call.
+func (d *detached) call(hand *handover, up *http.Request, leave func()) {
+	defer leave()
+	defer d.own.record.Load().Leave()
+	defer d.producer.Watch.StopAndWait()
+	call := run(d.route, d.producer, d.Request, up, d.cancel)
+	if call.Err != nil && hand.isGone() {
+		d.route.Logger.Warn("upstream call failed when its client had left",
+			zap.String("response_id", d.response.ID()), zap.Error(call.Err))
+	}
+	if !d.producer.HasEnded() {
+		d.discard(d.producer.Discarded(call))
+	}
+	d.response.Cancel(nil) // a kept response has no use for its call any more
+	hand.done <- call
 }
 
 // run runs a producer that is not in its client's goroutine. Whatever happens,

@@ -9,7 +9,6 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/emit"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
-	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 )
 
@@ -17,24 +16,27 @@ import (
 func (rt *Route) Resume(q *Request, as fanout.Access, eventID string) error {
 	id, index, err := fanout.ParseEventID(eventID)
 	var response *fanout.Response
+	release := func() {}
 	if err == nil {
-		response, err = rt.Registry.Find(id, as)
+		response, release, err = rt.find(q, id, as)
 	}
 	if err != nil {
 		rt.resumeResult(err)
 		return rt.Refuse(q.W, q.Request, emit.DialectText, RefusalOf(err))
 	}
+	defer release()
 	return rt.followFrom(q, response, index)
 }
 
 // Follow gives a client a response from an event id on, which is one of the
 // response; from the start where it is empty.
 func (rt *Route) Follow(q *Request, as fanout.Access, id, eventID string) error {
-	response, err := rt.Registry.Find(id, as)
+	response, release, err := rt.find(q, id, as)
 	if err != nil {
 		rt.resumeResult(err)
 		return rt.Refuse(q.W, q.Request, emit.DialectText, RefusalOf(err))
 	}
+	defer release()
 	index := 0
 	if eventID != "" {
 		var of string
@@ -52,11 +54,16 @@ func (rt *Route) Follow(q *Request, as fanout.Access, id, eventID string) error 
 
 // Snapshot gives a client what a response has come to, as JSON.
 func (rt *Route) Snapshot(q *Request, as fanout.Access, id string) error {
-	response, err := rt.Registry.Find(id, as)
-	if err == nil {
-		err = rt.newConn(q, id, response.Dialect, true, nil).Snapshot(response)
+	response, release, err := rt.find(q, id, as)
+	if err != nil {
+		return rt.Refuse(q.W, q.Request, emit.DialectText, RefusalOf(err))
 	}
-	if err != nil && !errors.Is(err, fanout.ErrUnknown) && !errors.Is(err, fanout.ErrExpired) {
+	defer release()
+	if m := mirrorOf(response); m != nil {
+		_ = m.reach(q.Context(), m.known) // a client that reads once has all that there was
+	}
+	err = rt.newConn(q, id, response.Dialect, true, nil).Snapshot(response)
+	if err != nil && !errors.Is(err, fanout.ErrExpired) {
 		panic(http.ErrAbortHandler) // the client has left, or takes nothing
 	}
 	if err != nil {
@@ -69,6 +76,12 @@ func (rt *Route) Snapshot(q *Request, as fanout.Access, id string) error {
 // ended and the client has had everything, the answer is 204, which makes an
 // EventSource stop.
 func (rt *Route) followFrom(q *Request, response *fanout.Response, index int) error {
+	if m := mirrorOf(response); m != nil {
+		if err := m.reach(q.Context(), index); err != nil {
+			rt.resumeResult(err)
+			return rt.Refuse(q.W, q.Request, response.Dialect, RefusalOf(err))
+		}
+	}
 	c, err := rt.newClient(q, response, index)
 	if err != nil {
 		rt.resumeResult(err)
@@ -104,22 +117,38 @@ func (rt *Route) newClient(q *Request, response *fanout.Response, index int) (*c
 	if err != nil {
 		return nil, err
 	}
-	conn := rt.newConn(q, response.ID(), response.Dialect, true, func() *observe.Record { return recordOf(response) })
+	conn := rt.newConn(q, response.ID(), response.Dialect, true, func() identity { return identityOf(response) })
 	conn.Describe(response.Header())
 	return &client{
 		Request: q, route: rt, follower: deliver.NewFollower(conn, cursor, rt.Pace),
 		discarded: response.Discarded(), why: response.Why,
+		mustStay: func() bool { return rt.Drain.Reason() == drain.Exit && copyOf(response).isLocal() },
 	}, nil
+}
+
+// identityOf returns what frames tell of a response; nil while nothing is known.
+func identityOf(response *fanout.Response) identity {
+	if m := mirrorOf(response); m != nil {
+		return m
+	}
+	if record := recordOf(response); record != nil {
+		return record
+	}
+	return nil
 }
 
 // joinReader makes a client one of those that are drained. At the deadline its
 // response is ended.
 func (rt *Route) joinReader(c *client, response *fanout.Response) *drain.Member {
 	returning := drain.Never
-	if response.Dialect == emit.DialectText {
+	switch {
+	case response.Dialect != emit.DialectText:
+	case rt.Shared != nil:
+		returning = drain.OnExit
+	default:
 		returning = drain.OnReload
 	}
-	c.member = rt.Drain.Join(returning, func() { end(response, event.TerminalDraining, ingest.ErrDraining) }, nil)
+	c.member = rt.Drain.Join(returning, rt.drained(response), nil)
 	return c.member
 }
 
@@ -140,7 +169,7 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 	defer rt.joinReader(c, response).Leave()
 	defer observe.AddReader(c.follower)()
 	c.follower.Replaying()
-	said := q.body.scan.said
+	said := q.body.says()
 	c.follower.WantUsage(said.usage)
 	// Until it is known that there is a response, the client may have to make
 	// the call itself.
@@ -173,7 +202,10 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 			}
 			return errDiscarded
 		case <-away:
-			return c.sendAway()
+			if !c.stays() {
+				return c.sendAway()
+			}
+			away = nil
 		case <-q.Context().Done():
 			panic(http.ErrAbortHandler)
 		}

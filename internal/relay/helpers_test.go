@@ -153,7 +153,8 @@ func (s *site) request(t *testing.T, body string, fields ...string) *exchange {
 			s.calls.Add(1)
 			return s.next(w, r)
 		}),
-		Cut: func() { _ = x.SetWriteDeadline(time.Unix(1, 0)) },
+		Keep: func() (release func()) { return func() {} },
+		Cut:  func() { _ = x.SetWriteDeadline(time.Unix(1, 0)) },
 		Detach: func(ctx context.Context, _ http.ResponseWriter, body []byte) (*http.Request, func()) {
 			up := r.Clone(ctx)
 			up.Body = io.NopCloser(bytes.NewReader(body))

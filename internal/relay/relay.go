@@ -23,6 +23,7 @@ type Route struct {
 	Logger   *zap.Logger
 	Metrics  *observe.Metrics
 	Registry *fanout.Registry
+	Shared   *Shared // nil for a process on its own
 	Memory   Memory
 	Drain    Drain
 
@@ -68,6 +69,9 @@ type Request struct {
 	// Detach returns the request as a call that outlives it is made: with the
 	// context, the body, and answers to w. forget lets go of the body.
 	Detach func(ctx context.Context, w http.ResponseWriter, body []byte) (up *http.Request, forget func())
+	// Keep holds what a response needs that outlives the configuration, until the
+	// function that it returns is called.
+	Keep func() (release func())
 	// Observed puts a response that the request began, or follows, into the
 	// access log and the placeholders.
 	Observed func(*observe.Record)
@@ -77,7 +81,7 @@ type Request struct {
 }
 
 // emits reports whether output of a kind goes into the log of a response in a
-// dialect.
+// dialect: what a dialect does not carry uses up no index.
 func (rt *Route) emits(dialect string) func(event.Kind) bool {
 	switch dialect {
 	case emit.DialectText:
@@ -100,10 +104,17 @@ func (rt *Route) emitsText(kind event.Kind) bool {
 	}
 }
 
+// identity is what frames tell of a response beside its output; empty and nil
+// while it is not known.
+type identity interface {
+	Model() string
+	Usage() *event.TokenUsage
+}
+
 // newConn returns the way to the client of a request, for a response. known
-// returns its record, nil while there is none; known is nil where no response is
-// followed.
-func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known func() *observe.Record) *deliver.Conn {
+// returns its identity, nil while there is none; known is nil where no response
+// is followed.
+func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known func() identity) *deliver.Conn {
 	c := deliver.Config{
 		ResponseID: id, Dialect: dialect, Resumable: resumable,
 		Metrics: rt.Metrics, WriteTimeout: rt.WriteTimeout, Idle: q.Idle, Retry: rt.Drain.Retry,
@@ -113,14 +124,14 @@ func (rt *Route) newConn(q *Request, id, dialect string, resumable bool, known f
 	}
 	if known != nil {
 		c.Model = func() string {
-			if record := known(); record != nil {
-				return record.Model()
+			if identity := known(); identity != nil {
+				return identity.Model()
 			}
 			return ""
 		}
 		c.Usage = func() *event.TokenUsage {
-			if record := known(); record != nil {
-				return record.Usage()
+			if identity := known(); identity != nil {
+				return identity.Usage()
 			}
 			return nil
 		}
@@ -138,7 +149,9 @@ func (rt *Route) producerWatch(cancel context.CancelCauseFunc, beat func()) *tim
 	return timeouts.New(limits, func(e *timeouts.TimeoutError) { cancel(e) }, beat)
 }
 
-// clientWatch gives a client a watch that beats, which its owner must stop.
+// clientWatch gives a client a watch that beats, which its owner must stop. It
+// beats from EnableHeartbeat on: when the request asks for a stream, or when the
+// response is known to be one.
 func (rt *Route) clientWatch(c *deliver.Conn) *timeouts.Watch {
 	limits := timeouts.Limits{Heartbeat: rt.Limits.Heartbeat}
 	if c.Dialect == emit.DialectPlain {
@@ -168,8 +181,13 @@ func (rt *Route) Refuse(w http.ResponseWriter, r *http.Request, dialect string, 
 
 // RefusalOf returns the answer to a request for a response that cannot be had.
 func RefusalOf(err error) *deliver.RefusalError {
-	if errors.Is(err, fanout.ErrFull) {
+	switch {
+	case errors.Is(err, fanout.ErrFull):
 		return errFull
+	case errors.Is(err, errInterrupted):
+		return &deliver.RefusalError{Answer: event.TerminalInterrupted.Err}
+	case errors.Is(err, errStoreAway):
+		return refusalStoreAway
 	}
 	e := &event.Error{Code: event.CodeUnknownResponse, Status: http.StatusNotFound, Message: "there is no such response"}
 	switch {
@@ -201,11 +219,24 @@ var errFull = &deliver.RefusalError{
 	Reason:     event.ReasonBusy,
 }
 
+// refusalStoreAway turns a request away that is about a response of another
+// replica.
+var refusalStoreAway = &deliver.RefusalError{
+	Answer: &event.Error{
+		Code: event.CodeStoreUnavailable, Status: http.StatusServiceUnavailable,
+		Message: "the store of responses cannot be reached at this moment",
+	},
+	RetryAfter: time.Second,
+	Reason:     event.ReasonBusy,
+}
+
 // resumeResult counts a request that resumes or follows, by what becomes of it.
 func (rt *Route) resumeResult(err error) {
 	switch {
 	case err == nil:
 		rt.Metrics.Resume(event.ResumeResumed)
+	case errors.Is(err, errInterrupted):
+		rt.Metrics.Resume(event.ResumeEnded)
 	case errors.Is(err, fanout.ErrBadCursor):
 		rt.Metrics.Resume(event.ResumeBadCursor)
 	case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrForgotten):

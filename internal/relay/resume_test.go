@@ -22,7 +22,7 @@ import (
 var threeDeltas = script(time.Second, enginetest.Delta("a"), time.Second, enginetest.Delta("b"), time.Second, enginetest.Delta("c"), time.Second, enginetest.Stop)
 
 // A client that comes back goes on after what it has had, at every index, while
-// the response runs and after its end, and nobody is called again.
+// the response runs and after its end, and no backend is called again.
 func TestResumeAtEveryIndex(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestResumeRefused(t *testing.T) {
 	})
 }
 
-// The response goes on when its client leaves, for as long as somebody may come
-// back; the upstream of one that nobody reads is cancelled after its grace.
+// The response goes on when its client leaves, for as long as a client may come
+// back; the upstream of one that no client reads is cancelled after its grace.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	t.Run("somebody comes back", func(t *testing.T) {
@@ -334,6 +334,16 @@ func wantComplete(t *testing.T, record *observe.Record) {
 	}
 }
 
+// cancelled cancels a response and returns its status.
+func cancelled(t *testing.T, s *site, response *fanout.Response) fanout.Status {
+	t.Helper()
+	status, err := s.Cancel(t.Context(), response.ID(), response.Access)
+	if err != nil {
+		t.Error(err)
+	}
+	return status
+}
+
 // Cancelling ends every client of a response and its upstream at once, with a
 // frame, or a status where nothing was committed, also while it waits for a
 // place; it is idempotent.
@@ -356,8 +366,8 @@ func TestCancel(t *testing.T) {
 			y := s.ask(t, streams, "Idempotency-Key", "k")
 			synctest.Wait()
 			response := find(t, s)
-			equal(t, "status", relay.Cancel(response), fanout.Cancelled)
-			equal(t, "status", relay.Cancel(response), fanout.Cancelled)
+			equal(t, "status", cancelled(t, s, response), fanout.Cancelled)
+			equal(t, "status", cancelled(t, s, response), fanout.Cancelled)
 			want := x.frame(1, "a") + x.idLine(2) + "event: done\ndata: {\"finish_reason\":\"cancelled\"}\n\n"
 			equal(t, "the first", x.wait().Body(), want)
 			equal(t, "the second", y.wait().Body(), want)
@@ -373,7 +383,7 @@ func TestCancel(t *testing.T) {
 			s := newSite(t, resumable, script(never))
 			x := s.ask(t, streams, "Idempotency-Key", "k")
 			synctest.Wait()
-			relay.Cancel(find(t, s))
+			cancelled(t, s, find(t, s))
 			x.wait().wantStatus(t, event.StatusClientClosedRequest, "cancelled")
 		})
 	})
@@ -387,7 +397,7 @@ func TestCancel(t *testing.T) {
 			}
 			x := s.ask(t, streams, "Idempotency-Key", "k")
 			synctest.Wait()
-			relay.Cancel(find(t, s))
+			cancelled(t, s, find(t, s))
 			x.wait().wantStatus(t, event.StatusClientClosedRequest, "cancelled")
 			equal(t, "calls", s.calls.Load(), 0)
 		})
@@ -397,7 +407,7 @@ func TestCancel(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, resumable, script(enginetest.Delta("a"), enginetest.Stop))
 			s.ask(t, streams, "Idempotency-Key", "k").wait()
-			equal(t, "status", relay.Cancel(find(t, s)), fanout.Completed)
+			equal(t, "status", cancelled(t, s, find(t, s)), fanout.Completed)
 		})
 	})
 	t.Run("a backend that does not react", func(t *testing.T) {
@@ -411,7 +421,7 @@ func TestCancel(t *testing.T) {
 			})
 			x := s.ask(t, streams, "Idempotency-Key", "k")
 			synctest.Wait()
-			relay.Cancel(find(t, s))
+			cancelled(t, s, find(t, s))
 			equal(t, "took", x.wait().took, 0)
 			time.Sleep(2 * time.Hour)
 			equal(t, "streams that are left", s.count(t, "active_streams"), 0)

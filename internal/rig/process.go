@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Process is a Caddy of ./cmd/caddy in a process of its own, for what can not
+// Process is a Caddy of ./cmd/caddy in a process of its own, for what cannot
 // be tried inside a test: its end.
 type Process struct {
 	tb testing.TB

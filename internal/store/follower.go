@@ -265,7 +265,7 @@ func (f *Follower) bury() {
 	case errors.Is(err, ErrUnknown):
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.end(func() { f.sink.End(interrupted()) })
+		f.end(func() { f.sink.End(event.TerminalInterrupted) })
 		return
 	case err == nil && meta.Status == fanout.InProgress && meta.Replica == f.owner:
 		ref := meta.Ref
@@ -275,13 +275,4 @@ func (f *Follower) bury() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read()
-}
-
-// interrupted returns the terminal event of a response whose replica has died.
-func interrupted() *event.Event {
-	return &event.Event{Kind: event.Failed, Err: &event.Error{
-		Code:    event.CodeInterrupted,
-		Status:  502,
-		Message: "the server that produced the response is gone",
-	}}
 }

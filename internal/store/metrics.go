@@ -6,8 +6,9 @@ import "time"
 // goroutines, and must not block.
 type Metrics interface {
 	// Call tells of a call of the store: its name (begin, announce, append,
-	// finish, discard, find, find_key, read, cancel, channel, subscribe, beat),
-	// how long it took, and its error. ErrUnknown and the like are answers.
+	// finish, discard, find, find_key, read, followed, cancel, channel, subscribe,
+	// beat), how long it took, and its error. ErrUnknown and the like are
+	// answers, and none.
 	Call(name string, took time.Duration, err error)
 	// Batch tells of a batch that was written.
 	Batch(events, bytes int)

@@ -123,6 +123,13 @@ func (r *Replica) Follow(ctx context.Context, id string, as fanout.Access, sink 
 	return f, meta, nil
 }
 
+// Followed reports whether another replica follows a response; see
+// Store.Followed.
+func (r *Replica) Followed(ctx context.Context, id string) (followed bool, err error) {
+	defer r.measure("followed", time.Now(), &err)
+	return r.store.Followed(ctx, id)
+}
+
 // Cancel asks for a response to be cancelled and waits for its end, but no longer
 // than wait: the status in Meta says whether it has ended. The errors are those
 // of Find.
@@ -341,7 +348,7 @@ func (r *Replica) bury(missing []string) {
 
 // interrupt ends a response whose producer is gone after the event last.
 func (r *Replica) interrupt(ctx context.Context, ref Ref, last int, model string) error {
-	data, err := Encode(nil, last+1, []event.Event{*interrupted()})
+	data, err := Encode(nil, last+1, []event.Event{*event.TerminalInterrupted})
 	if err != nil {
 		return err
 	}
@@ -398,5 +405,20 @@ func (r *Replica) cancelResponse(ctx context.Context, id string, as fanout.Acces
 
 // measure tells of a call that began at start.
 func (r *Replica) measure(name string, start time.Time, err *error) {
-	r.metrics.Call(name, time.Since(start), *err)
+	failed := *err
+	if isAnswer(failed) {
+		failed = nil
+	}
+	r.metrics.Call(name, time.Since(start), failed)
+}
+
+// isAnswer reports whether an error is what the Store has answered, or none of
+// its doing.
+func isAnswer(err error) bool {
+	for _, answer := range []error{ErrUnknown, ErrExpired, ErrMismatch, ErrFenced, ErrGap, ErrClosed, context.Canceled} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
 }

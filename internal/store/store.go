@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 )
 
 // Errors of a Store. Any other error means that the store could not be asked or
@@ -78,6 +79,10 @@ type Store interface {
 	// ErrExpired.
 	Read(ctx context.Context, id string, after int) (Page, error)
 
+	// Followed reports whether anybody is subscribed to a response, as far as
+	// the Store knows.
+	Followed(ctx context.Context, id string) (bool, error)
+
 	// Cancel leaves the wish that a response be cancelled, where its replica
 	// finds it with the next Append, and sends a message to that replica's
 	// topic. A response that has ended is left as it is. Meta is as of then.
@@ -149,6 +154,7 @@ type About struct {
 	Format string              `json:"f,omitempty"`
 	Model  string              `json:"m,omitempty"`
 	Header map[string][]string `json:"h,omitempty"` // of the upstream's response
+	Usage  *event.TokenUsage   `json:"u,omitempty"` // by then
 }
 
 // Batch is a part of a log, as Encode makes it.

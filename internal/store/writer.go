@@ -261,7 +261,8 @@ func (w *Writer) settle(err error) (more bool) {
 		tell = w.owner.Superseded
 	case errors.Is(err, ErrClosed), w.ctx.Err() != nil:
 		w.finish(ErrClosed)
-	case w.ended && time.Since(w.endedAt) > min(Patience, max(w.spec.Keep, time.Second)):
+	case errors.Is(err, errShorter),
+		w.ended && time.Since(w.endedAt) > min(Patience, max(w.spec.Keep, time.Second)):
 		w.finish(err)
 		w.replica.metrics.Incomplete()
 		tell = w.abandon

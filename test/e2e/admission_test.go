@@ -74,7 +74,7 @@ func TestTooManyStreams(t *testing.T) {
 	})
 	first := post(`{}`).do(t, c)
 	turnedAwayWith(t, post(`{}`).do(t, c), "too_many_streams")
-	// what can not generate does not count (llama-swap#860)
+	// what cannot generate does not count (llama-swap#860)
 	resp := get("/v1/models").do(t, c)
 	equal(t, "status of a GET", resp.StatusCode, http.StatusOK)
 	g.release <- struct{}{}

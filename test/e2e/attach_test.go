@@ -52,7 +52,7 @@ func crowd(t *testing.T, c *rig.Caddy, n int, here <-chan struct{}, proceed chan
 	return got
 }
 
-// Whoever has attached to what turns out to have failed, or to be no stream,
+// A client that has attached to what turns out to have failed, or to be no stream,
 // is answered like the first one.
 func TestAttachedToWhatIsNoStream(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -40,7 +40,7 @@ func TestMaxBody(t *testing.T) {
 	equal(t, "upstream calls", backend.Calls.Load(), 6)
 }
 
-// Caddy's own limit on bodies is heard as Caddy says it.
+// Caddy's own limit on bodies is told as Caddy tells it.
 func TestCaddysOwnBodyLimit(t *testing.T) {
 	backend := rig.NewBackend(t, whole3)
 	c := rig.Start(t, `ADDR {
@@ -65,7 +65,7 @@ func TestCaddysOwnBodyLimit(t *testing.T) {
 	equal(t, "upstream calls", backend.Calls.Load(), 0)
 }
 
-// A body that breaks off calls nobody.
+// A body that breaks off calls no upstream.
 func TestBodyThatBreaksOff(t *testing.T) {
 	c, backend := keep(t, "", whole3)
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", c.Addr)
@@ -142,7 +142,7 @@ func TestMaxMemory(t *testing.T) {
 	equal(t, "upstream calls", backend.Calls.Load(), 5)
 }
 
-// max_clients counts everybody who is connected, and nobody who has left.
+// max_clients counts every client that is connected, and none that has left.
 func TestMaxClients(t *testing.T) {
 	ticks, left := make(chan struct{}), make(chan struct{}, 10)
 	c, backend := withGlobal(t, "max_clients 3", func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func TestMaxClients(t *testing.T) {
 		equal(t, name+": Retry-After", resp.Header.Get("Retry-After"), "1")
 		refused(t, name, resp, 503, "too_many_clients")
 	}
-	// who does not stay is served, and may make room
+	// a request that does not stay is served, and may make room
 	refused(t, "cancelling what there is not", attempts(id)["key"].do(t, c), 404, "unknown_response")
 	refused(t, "a new one", post(`{}`).do(t, c), 503, "too_many_clients")
 

@@ -43,7 +43,7 @@ func TestBurstMakesNoSlowClient(t *testing.T) {
 }
 
 // A client that is sent away because it is slow is counted as such, and so soon
-// that the upstream is not paid for nobody.
+// that the upstream is not paid for what no client reads.
 func TestSlowClientIsSentAwayFromItsWrite(t *testing.T) {
 	g := newGush(1000 * bulkEvents)
 	backend := rig.NewBackend(t, g.ServeHTTP)

@@ -300,7 +300,7 @@ func TestChannelCutAfterEveryFrame(t *testing.T) {
 	equal(t, "all", fmt.Sprint(texts), fmt.Sprintf("[started%sdoneended started%sdoneended]", strings.Repeat("x", 10), strings.Repeat("y", 10)))
 }
 
-// Somebody else's channel of the same name is another one.
+// Another owner's channel of the same name is another one.
 func TestChannelsOfOthers(t *testing.T) {
 	c, _ := keep(t, chatty+"scope {http.request.header.X-Tenant}", whole3)
 	others := map[string][]string{
@@ -351,7 +351,7 @@ func TestChannelCursors(t *testing.T) {
 	refused(t, "of a former process", resp, 410, "expired_response")
 }
 
-// A follower of whom something is lost while it looks away is cut off, and told
+// A follower that loses something while it looks away is cut off, and told
 // why when it comes back.
 func TestChannelFollowerMissesNothingSilently(t *testing.T) {
 	big := strings.Repeat("x", 64<<10)

@@ -23,7 +23,7 @@ func cancellable(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// An id that nobody was given is 404, whatever its form and whatever is asked.
+// An id that was never given is 404, whatever its form and whatever is asked.
 func TestUnknownResponses(t *testing.T) {
 	c, backend := keep(t, "", whole3)
 	for name, id := range map[string]string{
@@ -71,7 +71,7 @@ func attempts(id string, header ...string) map[string]request {
 	return all
 }
 
-// Somebody else's response does not exist (frontmcp#529, unsloth#5069), nor
+// Another owner's response does not exist (frontmcp#529, unsloth#5069), nor
 // does one of another scope.
 func TestResponsesOfOthers(t *testing.T) {
 	ticks := make(chan struct{})
@@ -126,7 +126,7 @@ func TestHostsAreScopes(t *testing.T) {
 }
 
 // Where an owner is configured and the request has none, its response is like
-// one without resume: its id can not be found.
+// one without resume: its id cannot be found.
 func TestNoOwnerNoResume(t *testing.T) {
 	c, backend := keep(t, "owner {http.request.header.X-User}\nchannel {http.request.header.X-Chat-Id}", whole3)
 	id, _ := complete(t, c, post(`{}`, "X-Chat-Id", "c1", "Idempotency-Key", "k"))
@@ -308,7 +308,7 @@ func TestPassthroughIsNotResumable(t *testing.T) {
 	}
 }
 
-// corsSite is what the README shows for pages of another origin.
+// corsSite is what docs/recipes.md shows for pages of another origin.
 const corsSite = `ADDR {
 	@app header Origin https://app.example.com
 	header @app {

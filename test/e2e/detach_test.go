@@ -113,8 +113,8 @@ func wantEcho(t *testing.T, c *rig.Caddy, got http.Header) {
 	}
 }
 
-// What a config sends upstream is the same with resume as without, where the
-// request is made by somebody else than its client.
+// What a config sends upstream is the same with resume, where the request is not
+// made in its client's goroutine, as without.
 func TestPlaceholdersReachTheBackend(t *testing.T) {
 	for name, options := range map[string]string{"without resume": "", "with resume": "resume /llm", "with drop": "slow_client drop"} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestPlaceholdersAfterTheClientHasLeft(t *testing.T) {
 	}
 }
 
-// An error of the backend reaches the error routes of the client who asked.
+// An error of the backend reaches the error routes of the client that asked.
 func TestErrorRoutesWithResume(t *testing.T) {
 	const routes = `handle_errors {
 		header X-Handled yes

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A dialect that can not tell of a gap has none: where drop meets one by a
+// A dialect that cannot tell of a gap has none: where drop meets one by a
 // placeholder, a slow client is cut off, or with resume gets everything.
 func TestDropInADialectWithoutGaps(t *testing.T) {
 	for name, options := range map[string]string{"without resume": "", "with resume": "resume /llm {\nmax_size 64MiB\n}"} {

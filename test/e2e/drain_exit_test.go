@@ -189,7 +189,7 @@ func TestExitAfterShutdownDelay(t *testing.T) {
 	p.Reload("{\nshutdown_delay 2s\n}\n" + site(backend, "drain {\ndeadline 1s\nretry 3s\n}"))
 	start := p.Signal(syscall.SIGTERM)
 	p.AwaitLog("shutdown scheduled")
-	time.Sleep(time.Second) // whoever watches for the exit has seen it
+	time.Sleep(time.Second) // what watches for the exit has seen it
 	begun, late := observe(t, manyClients, "http://"+p.Addr+"/plain", post(`{}`), false)
 	<-begun
 	for what, end := range map[string]chan *seen{"superseded": superseded, "late": late} {
@@ -202,7 +202,7 @@ func TestExitAfterShutdownDelay(t *testing.T) {
 }
 
 // Requests that wait, and new ones on connections that are open, are turned
-// away; who follows a channel is sent to another process. net/http takes no
+// away; a follower of a channel is sent to another process. net/http takes no
 // new request once it shuts down, so what is new was held up before us.
 func TestExitTurnsAway(t *testing.T) {
 	u := newUnhurried()

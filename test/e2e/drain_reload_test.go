@@ -114,7 +114,7 @@ func TestReloadReconnects(t *testing.T) {
 	}
 }
 
-// A client who has had nothing yet comes back with the index 0.
+// A client that has had nothing yet comes back with the index 0.
 func TestReloadBeforeFirstToken(t *testing.T) {
 	ticks := make(chan struct{})
 	backend := rig.NewBackend(t, ticking(3, ticks, make(chan struct{}, 1)))
@@ -191,7 +191,7 @@ func followChannel(t *testing.T, c *rig.Caddy, comes chan<- struct{}) string {
 	}
 }
 
-// What is bound to its connection, and who is told to stay, finishes uncut on
+// What is bound to its connection, and what is told to stay, finishes uncut on
 // the old configuration.
 func TestReloadLeavesTheRest(t *testing.T) {
 	for name, options := range map[string]string{
@@ -228,7 +228,7 @@ func TestReloadLeavesTheRest(t *testing.T) {
 	}
 }
 
-// Where the next configuration does not take the responses over, nobody is
+// Where the next configuration does not take the responses over, no client is
 // sent to it, for there a second generation might begin.
 func TestReloadWithoutSuccessor(t *testing.T) {
 	for name, next := range map[string]string{
@@ -256,7 +256,7 @@ func TestReloadWithoutSuccessor(t *testing.T) {
 			c.Load(strings.ReplaceAll(next, "BACKEND", backend.Addr))
 			// its client learns that the channel is no longer there
 			checkReason(t, <-channel, "reload")
-			if name == "other prefix" { // the one who asked can go on there
+			if name == "other prefix" { // the client that asked can go on there
 				last, _ := sentAway(t, resp.Body)
 				fr = rig.NewFrameReader(post(`{"stream":true}`, "Last-Event-ID", last).do(t, c).Body)
 			}
@@ -276,8 +276,8 @@ func TestReloadWithoutSuccessor(t *testing.T) {
 	}
 }
 
-// Where one of two sites that look alike loses the directive, nobody is sent
-// away who might not find his response again.
+// Where one of two sites that look alike loses the directive, no client is sent
+// away that might not find its response again.
 func TestReloadOfOneOfTwoSites(t *testing.T) {
 	ticks := make(chan struct{})
 	backend := rig.NewBackend(t, ticking(10, ticks, nil))

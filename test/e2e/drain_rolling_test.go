@@ -15,7 +15,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-// loop is a client of a load balancer that does what the README tells: it comes
+// loop is a client of a load balancer that does what docs/operations.md tells: it comes
 // back after a failure, with the id it has, and asks anew where that is not
 // known any more. It returns the text of a response that has come to its end.
 func loop(t *testing.T, url string) (text string, tries int) {
@@ -55,7 +55,7 @@ func loop(t *testing.T, url string) (text string, tries int) {
 }
 
 // A rolling restart of two Caddies behind a TCP balancer: streams finish, new
-// ones go to the other, and nobody loses anything.
+// ones go to the other, and no client loses anything.
 func TestRollingRestart(t *testing.T) {
 	const words = 50
 	backend := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {

@@ -110,7 +110,7 @@ func (s *storm) bound(t *testing.T, url string, want func(body string) bool) {
 
 // post sends a request. net/http closes connections whose first request it has
 // not seen when a server shuts down, at a reload as well, so one that fails is
-// made again: nobody has seen the request.
+// made again: no handler has seen the request.
 func (s *storm) post(t *testing.T, url, last string) (*http.Response, error) {
 	t.Helper()
 	for {
@@ -213,7 +213,7 @@ func measure(t *testing.T) level {
 	return level{runtime.NumGoroutine(), openFiles(t), mem.HeapAlloc}
 }
 
-// Reloads again and again, with thousands of streams of all kinds: nobody loses
+// Reloads again and again, with thousands of streams of all kinds: no client loses
 // or repeats anything, every response is one upstream call, and nothing is
 // left behind.
 func TestReloadStorm(t *testing.T) {
@@ -262,7 +262,7 @@ func TestReloadStorm(t *testing.T) {
 	counts := s.histogram()
 	t.Logf("%d clients, %d reloads, %d reconnect frames, %d connections closed before their request; "+
 		"frames by tenths of the spread, and later: %v", s.clients, s.reloads, len(s.moments), s.refused, counts)
-	for i, n := range counts[:10] { // how evenly is tested with package drain, where nobody is late
+	for i, n := range counts[:10] { // how evenly is tested with package drain, where no client is late
 		if n < len(s.moments)/40 {
 			t.Errorf("tenth %d of the spread has %d of %d", i, n, len(s.moments))
 		}

@@ -21,7 +21,7 @@ import (
 
 func init() { caddy.RegisterModule(new(tightListener)) }
 
-// tightListener makes the sockets of a server take little, so that a client who
+// tightListener makes the sockets of a server take little, so that a client that
 // does not read is stuck soon. Else the system keeps megabytes for each.
 type tightListener struct{}
 
@@ -192,7 +192,7 @@ func TestMultitude(t *testing.T) {
 	equal(t, "upstream calls", backend.Calls.Load(), 1)
 }
 
-// audience is followers who read at once what comes.
+// audience is followers that read at once what comes.
 type audience struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
@@ -200,7 +200,7 @@ type audience struct {
 	errs []error
 }
 
-// listeners makes n followers, who come when much was said.
+// listeners makes n followers, which come when much was said.
 func listeners(t *testing.T, c *rig.Caddy, q request, n int, s *speech) *audience {
 	t.Helper()
 	a := new(audience)
@@ -218,7 +218,7 @@ func listeners(t *testing.T, c *rig.Caddy, q request, n int, s *speech) *audienc
 	return a
 }
 
-// check waits until all have heard everything.
+// check waits until all have had everything.
 func (a *audience) check(t *testing.T) {
 	t.Helper()
 	a.wg.Wait()

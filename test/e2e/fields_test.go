@@ -15,7 +15,7 @@ func TestFollowersHaveTheirOwnFields(t *testing.T) {
 	ticks := make(chan struct{})
 	backend := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Request-Id"] = []string{"a", "b", "c"}
-		w.Header().Set("Access-Control-Allow-Credentials", "true") // for the origin of the one who asked
+		w.Header().Set("Access-Control-Allow-Credentials", "true") // for the origin of the client that asked
 		w.Header().Set("X-Auth-Token", "secret")
 		w.Header().Set("X-Site", "the upstream's")
 		ticking(2, ticks, nil)(w, r)

@@ -260,7 +260,7 @@ func TestEmitByPlaceholder(t *testing.T) {
 	equal(t, "calls", backend.Calls.Load(), 3)
 }
 
-// A backend that answers while the prompt is still under way is heard to the
+// A backend that answers while the prompt is still under way is read to the
 // end, and the client's leaving is still noticed.
 func TestAnswerBeforeTheWholePrompt(t *testing.T) {
 	proceed, left := make(chan struct{}), make(chan struct{})

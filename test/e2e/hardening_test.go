@@ -161,8 +161,8 @@ func TestDeclaredLengthIsNotAllocated(t *testing.T) {
 	}
 }
 
-// Fault 2, CWE-770: a length beyond max_body is refused unread, and nobody is
-// asked to go on.
+// Fault 2, CWE-770: a length beyond max_body is refused unread, and the client
+// is not asked to go on.
 func TestDeclaredLengthBeyondMaxBody(t *testing.T) {
 	x := attack(t, "resume /llm {\nmax_body 1MiB\n}", answersHello)
 	for _, length := range []string{"1048577", "9223372036854775807"} {
@@ -373,7 +373,7 @@ func longAnswer(w http.ResponseWriter, r *http.Request) {
 	rig.Say(w, rig.Stop)
 }
 
-// Fault 5, CWE-400: whoever asks for a snapshot, or the frames, and reads nothing
+// Fault 5, CWE-400: a client that asks for a snapshot, or the frames, and reads nothing
 // holds no copy of it.
 func TestReadersThatDoNotRead(t *testing.T) {
 	x := attack(t, "resume /llm {\nmax_size 16MiB\n}", longAnswer)
@@ -586,13 +586,13 @@ func control(id string) map[string][]string {
 	}
 }
 
-// ownedSite belongs to whom a header names. (A real site takes {http.auth.user.id}.)
+// ownedSite belongs to the owner that a header names. (A real site takes {http.auth.user.id}.)
 const ownedSite = `resume /llm {
 	owner   {header.X-User}
 	channel {header.X-Chat}
 }`
 
-// CWE-639: at every endpoint, what belongs to somebody else does not exist.
+// CWE-639: at every endpoint, what belongs to another owner does not exist.
 func TestCrossOwnerAccess(t *testing.T) {
 	x := attack(t, ownedSite, hangs)
 	id, _ := x.occupy("X-User", "alice", "X-Chat", "c", "Idempotency-Key", "k")
@@ -616,7 +616,7 @@ func TestCrossOwnerAccess(t *testing.T) {
 	}
 }
 
-// CWE-639: a channel has one owner's responses, whoever knows its name.
+// CWE-639: a channel has one owner's responses, whatever client knows its name.
 func TestCrossOwnerChannel(t *testing.T) {
 	x := attack(t, ownedSite, hangs)
 	streams := make(map[string]*rig.FrameReader)
@@ -667,8 +667,8 @@ func TestKeyPartsDoNotMelt(t *testing.T) {
 	}
 }
 
-// CWE-203: there is no telling an id that is unknown from one that is somebody
-// else's, from one that is malformed.
+// CWE-203: there is no telling an id that is unknown from one that is
+// another owner's, from one that is malformed.
 func TestNoOracleForIDs(t *testing.T) {
 	x := attack(t, ownedSite, hangs)
 	id, _ := x.occupy("X-User", "alice")
@@ -980,7 +980,7 @@ func TestAmbiguousLengths(t *testing.T) {
 }
 
 // CWE-409: a compressed request body is looked through in bounded memory, and not
-// for ever.
+// forever.
 func TestCompressedRequestBomb(t *testing.T) {
 	var bomb bytes.Buffer
 	zw := gzip.NewWriter(&bomb)

@@ -464,7 +464,7 @@ func TestHugeUpstreamError(t *testing.T) {
 	}
 }
 
-// Fault 4, CWE-404: with the bound full, whoever asks gets the whole answer or an
+// Fault 4, CWE-404: with the bound full, a client that asks gets the whole answer or an
 // error, never an empty one.
 func TestFullMemoryTellsWhoAsks(t *testing.T) {
 	awaits(t, "fault 4")
@@ -570,7 +570,7 @@ func TestHugeToolCalls(t *testing.T) {
 	}
 }
 
-// Fault 10, CWE-354: who follows from inside a tool call is given no call that is
+// Fault 10, CWE-354: a client that follows from inside a tool call is given no call that is
 // whole and wrong.
 func TestFollowingFromInsideAToolCall(t *testing.T) {
 	awaits(t, "fault 10")

@@ -41,7 +41,7 @@ var lateFailures = map[string]struct {
 }
 
 // waysToServe are the options that decide which goroutine produces a response,
-// and who may hold it back.
+// and what may hold it back.
 var waysToServe = map[string]string{
 	"attached":  "",
 	"tied":      "slow_client disconnect\n",

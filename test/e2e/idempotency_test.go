@@ -50,8 +50,8 @@ func TestSameKeyWithAnotherBody(t *testing.T) {
 	equal(t, "upstream calls", backend.Calls.Load(), 1)
 }
 
-// A key means nothing without the request that it was used for and those who
-// used it.
+// A key means nothing without the request that it was used for and the clients
+// that used it.
 func TestWhatAKeyCountsWith(t *testing.T) {
 	c, backend := keep(t, "owner {http.request.header.X-User}\nscope {http.request.header.X-Tenant}", whole3)
 	base := func() request {
@@ -151,7 +151,7 @@ func TestWhenAKeyIsFreed(t *testing.T) {
 	}
 }
 
-// Fifty at once, before anything has come: one upstream call, and everybody
+// Fifty at once, before anything has come: one upstream call, and every client
 // gets everything.
 func TestManyWithOneKey(t *testing.T) {
 	const n = 50

@@ -45,7 +45,7 @@ func TestOurCancelsAreNoFailuresOfTheUpstream(t *testing.T) {
 	}
 }
 
-// What passes through goes on when the decoder can not follow it any more: an
+// What passes through goes on when the decoder cannot follow it any more: an
 // event may be too large for it, or in no format that it knows.
 func TestPassthroughOutlivesTheDecoder(t *testing.T) {
 	event := "data: {\"no\":\"format\"}\n\n"

@@ -219,7 +219,7 @@ func TestLeavingIsNotStopping(t *testing.T) {
 	equal(t, "what there was", all[0].Data+all[1].Data, `{"text":"t0 t1 "}{"finish_reason":"cancelled"}`)
 }
 
-// Cancelling stops the upstream at once, whatever it does, and tells everyone.
+// Cancelling stops the upstream at once, whatever it does, and tells every client.
 func TestCancel(t *testing.T) {
 	for name, begin := range map[string]func(http.ResponseWriter){
 		"before the header":      func(http.ResponseWriter) {},

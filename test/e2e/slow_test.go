@@ -12,8 +12,8 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-// Coalesce loses nothing: a client who looks away finds what it has missed in
-// few frames, and who looks on notices nothing.
+// Coalesce loses nothing: a client that looks away finds what it has missed in
+// few frames, and one that looks on notices nothing.
 func TestSlowClientCoalesces(t *testing.T) {
 	g := newGush(bulkEvents)
 	g.tick = make(chan struct{})
@@ -44,7 +44,7 @@ func TestSlowClientDrops(t *testing.T) {
 			c, _ := serve(t, "slow_client drop\n"+resume, g.ServeHTTP)
 			slow := stall(t, c, post(`{}`))
 			g.tick <- struct{}{}
-			if _, err := slow.r.Peek(1); err != nil { // he keeps up at first
+			if _, err := slow.r.Peek(1); err != nil { // it keeps up at first
 				t.Fatal(err)
 			}
 			close(g.tick)
@@ -100,7 +100,7 @@ func TestSlowClientIsDisconnected(t *testing.T) {
 		t.Errorf("the last frame is %+v", last)
 	}
 	text, done := got.text.String(), false
-	for !done { // a client who comes back may be sent away again
+	for !done { // a client that comes back may be sent away again
 		rest, err := take(t, rig.NewFrameReader(post(``, "Last-Event-ID", last.ID).do(t, c).Body), func(f rig.Frame) { last = f })
 		equal(t, "end of the rest", err, io.EOF)
 		text += rest.text.String()
@@ -123,7 +123,7 @@ func TestSlowClientIsDisconnectedForGood(t *testing.T) {
 }
 
 // Block holds the upstream back, and what a client does not take costs no
-// memory: nobody reads 50 MB (opencode#19423, LibreChat#14612).
+// memory: no client reads 50 MB (opencode#19423, LibreChat#14612).
 func TestSlowClientHoldsTheUpstreamBack(t *testing.T) {
 	n := fiftyMB()
 	g := newGush(n)

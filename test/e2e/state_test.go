@@ -46,6 +46,10 @@ func stateNow(t *testing.T) (s state) {
 // remembers reports whether a response is known, if only as one that has expired.
 func remembers(t *testing.T, c *rig.Caddy, id string) bool {
 	t.Helper()
-	resp := get("/llm/streams/"+id, "Accept", "application/json").do(t, c)
+	resp, err := get("/llm/streams/"+id, "Accept", "application/json").try(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
 	return resp.StatusCode != http.StatusNotFound
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-// A body that nobody reads does no harm to the next request, on the same
+// A body that is not read does no harm to the next request, on the same
 // connection or, after a stream, on a new one.
 func TestUnreadBodies(t *testing.T) {
 	unread := rig.NewBackend(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -18,7 +18,7 @@ type busySite struct {
 	*rig.Caddy
 	backend *rig.Backend
 	release chan struct{}
-	leave   context.CancelFunc // lets the one who waits leave
+	leave   context.CancelFunc // lets the client that waits leave
 	waiting chan *http.Response
 }
 
@@ -82,7 +82,7 @@ func (s *busySite) again(ctx context.Context, t *testing.T) chan *http.Response 
 	return waiting
 }
 
-// Whoever waits is let out of the queue when its response is cancelled.
+// A client that waits is let out of the queue when its response is cancelled.
 func TestCancelWhileQueued(t *testing.T) {
 	s := newBusySite(t, time.Minute)
 	defer close(s.release)
@@ -94,7 +94,7 @@ func TestCancelWhileQueued(t *testing.T) {
 }
 
 // A duplicate that leaves does not let the time begin after which a response
-// that nobody reads is given up: somebody waits for it.
+// that no client reads is given up: one waits for it.
 func TestDuplicateLeavesTheQueue(t *testing.T) {
 	s := newBusySite(t, time.Minute)
 	clients := scrape(t, s.Caddy)["active_clients"]
@@ -131,7 +131,7 @@ func TestDuplicateInTheQueueIsTurnedAway(t *testing.T) {
 	equal(t, "upstream calls", s.backend.Calls.Load(), 1)
 }
 
-// When the one who asked has left, the others learn what the upstream has said.
+// When the client that asked has left, the others learn what the upstream has said.
 func TestUpstreamErrorForThoseWhoFollow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer http.HandlerFunc

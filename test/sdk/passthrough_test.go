@@ -67,7 +67,7 @@ type passedOn struct {
 	handler http.Handler
 	fails   bool
 	why     string // part of the error's message
-	silent  bool   // nobody can tell that it is not whole, so no SDK reports an error
+	silent  bool   // a reader cannot tell that it is not whole, so no SDK reports an error
 }
 
 // passings are the ways in which a recording is played to a client.

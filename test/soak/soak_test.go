@@ -235,7 +235,7 @@ func (s *soak) watch(ctx context.Context) (levels []level) {
 	return levels
 }
 
-// checkIdle checks that nothing is left when everybody has gone.
+// checkIdle checks that nothing is left when all clients have gone.
 func (s *soak) checkIdle() {
 	s.client.CloseIdleConnections()
 	var l level

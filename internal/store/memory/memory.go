@@ -443,6 +443,15 @@ func (s *Store) Subscribe(ctx context.Context, t store.Topic, deliver func(store
 	return sub, nil
 }
 
+// Followed implements store.Store.
+func (s *Store) Followed(ctx context.Context, id string) (bool, error) {
+	if err := s.lock(ctx); err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	return len(s.topics[store.Topic{Kind: store.ResponseTopic, Name: id}]) > 0, nil
+}
+
 // Close implements store.Subscription.
 func (sub *subscription) Close() {
 	s := sub.store

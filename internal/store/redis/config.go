@@ -69,6 +69,12 @@ const (
 	minLease       = time.Second
 )
 
+// Options are what a Caddyfile may say beside the URL.
+var Options = []string{
+	"username", "password", "prefix", "timeout", "lease", "ca", "cert", "server_name",
+	"sentinel_username", "sentinel_password",
+}
+
 // Set sets what a Caddyfile calls option. The error is for the user.
 func (c *Config) Set(option string, args ...string) error {
 	texts := map[string]*string{

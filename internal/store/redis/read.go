@@ -132,6 +132,23 @@ func parsePage(answer []string) (page store.Page, err error) {
 	return page, nil
 }
 
+// Followed implements store.Store. In a cluster a node counts its own subscribers
+// only.
+func (s *Store) Followed(ctx context.Context, id string) (followed bool, err error) {
+	topic := s.keys.events(id)
+	err = s.call(ctx, func(ctx context.Context, client rueidis.Client) error {
+		for _, node := range client.Nodes() {
+			counts, err := node.Do(ctx, node.B().PubsubNumsub().Channel(topic).Build()).AsIntMap()
+			if err != nil {
+				return fmt.Errorf("redis store: %w", err)
+			}
+			followed = followed || counts[topic] > 0
+		}
+		return nil
+	})
+	return followed, err
+}
+
 // Cancel implements store.Store.
 func (s *Store) Cancel(ctx context.Context, id string, as fanout.Access) (store.Meta, error) {
 	meta, err := s.Find(ctx, id, as)

@@ -57,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Cancel", testCancel},
 		{"Subscribe", testSubscribe},
 		{"SubscribeClose", testSubscribeClose},
+		{"Followed", testFollowed},
 		{"Channel", testChannel},
 		{"ChannelPositions", testChannelPositions},
 		{"Lease", testLease},
@@ -591,6 +592,35 @@ func testSubscribe(s suite) {
 	}
 }
 
+// A response is followed as long as there are subscribers.
+func testFollowed(s suite) {
+	spec := s.spec()
+	s.begin(spec)
+	check := func(what string, want bool) {
+		s.t.Helper()
+		for deadline := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
+			followed, err := s.Followed(s.t.Context(), spec.ID)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			if followed == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				s.t.Fatalf("%s: %t", what, followed)
+			}
+		}
+	}
+	check("nobody has come", false)
+	one := s.subscribe(store.Topic{Kind: store.ResponseTopic, Name: spec.ID})
+	two := s.subscribe(store.Topic{Kind: store.ResponseTopic, Name: spec.ID})
+	check("two have come", true)
+	one.sub.Close()
+	check("one is left", true)
+	two.sub.Close()
+	check("both have left", false)
+}
+
 func testSubscribeClose(s suite) {
 	spec := s.spec()
 	ref := s.begin(spec)
@@ -785,6 +815,7 @@ func (s suite) everything(ctx context.Context) map[string]error {
 	_, errs["Find"] = s.Find(ctx, spec.ID, spec.Access)
 	_, errs["FindKey"] = s.FindKey(ctx, "key")
 	_, errs["Read"] = s.Read(ctx, spec.ID, 0)
+	_, errs["Followed"] = s.Followed(ctx, spec.ID)
 	_, errs["Cancel"] = s.Cancel(ctx, spec.ID, spec.Access)
 	_, errs["Channel"] = s.Channel(ctx, channel, "", 10)
 	_, errs["Subscribe"] = s.Subscribe(ctx, store.Topic{Kind: store.ReplicaTopic, Name: "r"}, func(store.Message) {})

@@ -2,7 +2,7 @@
 // its argument says. It gets its runs as a JSON array on standard input and
 // prints one line of JSON for each: what the SDK made of the response.
 //
-// It is a module of its own, so that nobody who builds the handler gets the
+// It is a module of its own, so that a build of the handler does not get the
 // SDKs.
 package main
 
