@@ -213,9 +213,12 @@ func (k *talk) unconnected(err error) error {
 	if k.ctx.Err() == nil && !k.exiting.Load() {
 		k.count("without an answer")
 		k.failed = true
-		if !strings.Contains(err.Error(), "EOF") && !strings.Contains(err.Error(), "reset") {
-			return err
+		for _, closed := range []string{"EOF", "reset", "server closed idle connection"} {
+			if strings.Contains(err.Error(), closed) {
+				return errRefused
+			}
 		}
+		return err
 	}
 	return errRefused
 }
