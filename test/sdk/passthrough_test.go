@@ -19,7 +19,7 @@ var failures = map[string]string{
 // frames break no SDK.
 func TestPassedThroughRecordings(t *testing.T) {
 	needNode(t)
-	openai := client{program: npm(t, "openai", "openai.mjs"), dialect: "passthrough", ways: []string{"responses"}}
+	openai := client{program: npm(t, "openai", "openai.mjs", "openai"), dialect: "passthrough", ways: []string{"responses"}}
 	openai.name += ", responses"
 	google := client{
 		program: npm(t, "@google/genai", "google.mjs"), dialect: "passthrough", ways: []string{"generate"},
