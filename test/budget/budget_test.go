@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -81,35 +82,55 @@ var things = []thing{
 	{name: "open response, slow_client drop", bound: "max_clients, max_streams", options: `{"slow_client":"drop"}`, answer: says(words(1)...), limit: 40 << 10},
 	{name: "open response, resume", bound: "max_clients, max_streams", options: kept, header: asUser, answer: says(words(1)...), limit: 40 << 10},
 	{name: "open response, its backend compresses", bound: "max_streams", coding: "gzip", answer: says(zipped(rig.Chunk("a"))), limit: 120 << 10},
-	{name: "open response, a key of per", bound: "max_clients, max_streams", options: `{"max_streams":{"per":"{http.request.header.X-Key}","per_max":1}}`,
-		header: named("X-Key", 200), answer: says(words(1)...), limit: 24 << 10},
+	{
+		name: "open response, a key of per", bound: "max_clients, max_streams", options: `{"max_streams":{"per":"{http.request.header.X-Key}","per_max":1}}`,
+		header: named("X-Key", 200), answer: says(words(1)...), limit: 24 << 10,
+	},
 	{name: "request that waits in a queue", bound: "queue", options: `{"max_streams":{"max":1,"queue":1000000,"wait":"1h"}}`, answer: says(words(1)...), limit: 24 << 10},
-	{name: "request body, a byte of it", bound: "max_clients, timeouts read", options: `{"max_streams":{"max":1000000}}`,
-		body: func(int) io.Reader { return strings.NewReader("{") }, limit: 24 << 10},
-	{name: "request body, 8 KiB of it", bound: "max_memory, max_body, timeouts read", options: kept, header: asUser,
-		body: func(int) io.Reader { return strings.NewReader(strings.Repeat("x", 8<<10)) }, limit: 48 << 10},
+	{
+		name: "request body, a byte of it", bound: "max_clients, timeouts read", options: `{"max_streams":{"max":1000000}}`,
+		body: func(int) io.Reader { return strings.NewReader("{") }, limit: 24 << 10,
+	},
+	{
+		name: "request body, 8 KiB of it", bound: "max_memory, max_body, timeouts read", options: kept, header: asUser,
+		body: func(int) io.Reader { return strings.NewReader(strings.Repeat("x", 8<<10)) }, limit: 48 << 10,
+	},
 	{name: "client that follows a response", bound: "max_clients", options: kept, header: asUser, follows: "/llm/streams/", answer: says(words(1)...), limit: 40 << 10},
-	{name: "client that attaches by key", bound: "max_clients", options: kept,
-		header: func(int) http.Header { return http.Header{"X-User": {"u"}, "Idempotency-Key": {"k"}} }, answer: says(words(1)...), limit: 40 << 10},
+	{
+		name: "client that attaches by key", bound: "max_clients", options: kept,
+		header: func(int) http.Header { return http.Header{"X-User": {"u"}, "Idempotency-Key": {"k"}} }, answer: says(words(1)...), limit: 40 << 10,
+	},
 	{name: "listener, each on a channel", bound: "max_clients", options: kept, header: asUser, follows: "/llm/channels/c", limit: 40 << 10},
 	{name: "kept response of 1 word", bound: "max_memory, keep", options: kept, header: asUser, answer: says(append(words(1), rig.Stop)...), ends: true, limit: 8 << 10},
 	{name: "kept response of 200 words", bound: "max_memory, keep, max_size", options: kept, header: asUser, answer: says(append(words(200), rig.Stop)...), ends: true, limit: 32 << 10},
-	{name: "the same, max_memory 8MiB", bound: "max_memory", global: `{"max_memory":8388608}`, options: kept, header: asUser,
-		answer: says(append(words(200), rig.Stop)...), ends: true, limit: 32 << 10, total: 16 << 20},
+	{
+		name: "the same, max_memory 8MiB", bound: "max_memory", global: `{"max_memory":8388608}`, options: kept, header: asUser,
+		answer: says(append(words(200), rig.Stop)...), ends: true, limit: 32 << 10, total: 16 << 20,
+	},
 	{name: "kept response, a key of 8 KB", bound: "max_memory; a hash", options: kept, header: named("Idempotency-Key", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 8 << 10},
 	{name: "kept response, a channel of 8 KB", bound: "max_memory; a hash", options: kept, header: named("X-Chat", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 12 << 10},
 	{name: "kept response, an owner of 8 KB", bound: "max_memory; a hash", options: kept, header: named("X-User", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 8 << 10},
-	{name: "expired response (its id)", bound: "keep, again", options: strings.Replace(kept, "1h", "2s", 1), header: asUser,
-		answer: says(append(words(1), rig.Stop)...), ends: true, wait: 2500 * time.Millisecond, limit: 4 << 10},
+	{
+		name: "expired response (its id)", bound: "keep, again", options: strings.Replace(kept, "1h", "2s", 1), header: asUser,
+		answer: says(append(words(1), rig.Stop)...), ends: true, wait: 2500 * time.Millisecond, limit: 4 << 10,
+	},
 	{name: "half an event of 16 KiB", bound: "max_event", answer: says(rig.Chunk("a"), "data: "+strings.Repeat("x", 16<<10)), limit: 64 << 10},
-	{name: "kept response, a model of 20 KB", bound: "max_memory; cut at 256 bytes", options: kept, header: asUser,
-		answer: saysNumbered(strings.Replace(rig.Chunk("a"), `"m"`, `"NUMBER`+strings.Repeat("m", 20_000)+`"`, 1), rig.Stop), ends: true, limit: 8 << 10},
-	{name: "kept response, a finish reason of 20 KB", bound: "max_memory; cut at 256 bytes", options: kept, header: asUser,
-		answer: saysNumbered(rig.Chunk("a"), strings.Replace(rig.Stop, `"stop"`, `"NUMBER`+strings.Repeat("m", 20_000)+`"`, 1)), ends: true, limit: 8 << 10},
-	{name: "kept response, an error of 20 KB", bound: "max_memory; cut at 16 KiB", options: kept, header: asUser,
-		answer: saysNumbered(rig.Chunk("a"), `data: {"error":{"type":"t","message":"NUMBER`+strings.Repeat("m", 20_000)+`"}}`+"\n\n"), ends: true, limit: 24 << 10},
-	{name: "label of a model of 20 KB", bound: "1,000 models, then `other`", global: `{"model_label":true}`,
-		answer: saysNumbered(strings.Replace(rig.Chunk("a"), `"m"`, `"NUMBER`+strings.Repeat("m", 20_000)+`"`, 1), rig.Stop), ends: true, limit: 8 << 10, total: 24 << 20},
+	{
+		name: "kept response, a model of 20 KB", bound: "max_memory; cut at 256 bytes", options: kept, header: asUser,
+		answer: saysNumbered(strings.Replace(rig.Chunk("a"), `"m"`, `"NUMBER`+strings.Repeat("m", 20_000)+`"`, 1), rig.Stop), ends: true, limit: 8 << 10,
+	},
+	{
+		name: "kept response, a finish reason of 20 KB", bound: "max_memory; cut at 256 bytes", options: kept, header: asUser,
+		answer: saysNumbered(rig.Chunk("a"), strings.Replace(rig.Stop, `"stop"`, `"NUMBER`+strings.Repeat("m", 20_000)+`"`, 1)), ends: true, limit: 8 << 10,
+	},
+	{
+		name: "kept response, an error of 20 KB", bound: "max_memory; cut at 16 KiB", options: kept, header: asUser,
+		answer: saysNumbered(rig.Chunk("a"), `data: {"error":{"type":"t","message":"NUMBER`+strings.Repeat("m", 20_000)+`"}}`+"\n\n"), ends: true, limit: 24 << 10,
+	},
+	{
+		name: "label of a model of 20 KB", bound: "1,000 models, then `other`", global: `{"model_label":true}`,
+		answer: saysNumbered(strings.Replace(rig.Chunk("a"), `"m"`, `"NUMBER`+strings.Repeat("m", 20_000)+`"`, 1), rig.Stop), ends: true, limit: 8 << 10, total: 24 << 20,
+	},
 	{name: "open response, 100 open tool calls", bound: "max_streams, max_size", options: `{"include":["tool_calls"]}`, answer: says(toolCalls(100)), limit: 96 << 10},
 	{name: "open response, 100 choices", bound: "max_streams, max_size", answer: says(choices(100)), limit: 96 << 10},
 }
@@ -211,9 +232,7 @@ func (h *house) request(method, path string, body io.Reader, header http.Header,
 		Logger:                zap.NewNop(),
 	}
 	r := httptest.NewRequestWithContext(h.ctx, method, path, body)
-	for field, values := range header {
-		r.Header[field] = values
-	}
+	maps.Copy(r.Header, header)
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), idle, nil)
 	return idle, r.WithContext(caddyhttp.ContextWithIdleTimeouts(r.Context(), nil, idle))
 }
@@ -228,8 +247,7 @@ func zipped(text string) string {
 }
 
 // serve serves one request. It returns when that is over.
-func (h *house) serve(th *thing, i int) *connection {
-	c := &connection{header: make(http.Header)}
+func (h *house) serve(th *thing, i int) {
 	header := make(http.Header)
 	if th.header != nil {
 		header = th.header(i)
@@ -238,7 +256,7 @@ func (h *house) serve(th *thing, i int) *connection {
 	if th.body != nil {
 		body = &upload{th.body(i), h.ctx}
 	}
-	w, r := h.request(http.MethodPost, chatPath, body, header, c)
+	w, r := h.request(http.MethodPost, chatPath, body, header, &connection{header: make(http.Header)})
 	defer func() { _ = recover() }() // a connection that is aborted, in the end
 	_ = h.handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -255,7 +273,6 @@ func (h *house) serve(th *thing, i int) *connection {
 		}
 		return nil
 	}))
-	return c
 }
 
 // follow asks a control endpoint. It returns when that is over.

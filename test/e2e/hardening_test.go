@@ -74,7 +74,7 @@ func TestDisguisesEvadeNoLimit(t *testing.T) {
 // Fault 1, CWE-807: nor max_clients, which counts the control endpoints too.
 func TestDisguisesEvadeNoClientLimit(t *testing.T) {
 	x := attackSite(t, "{\n\tllm_stream {\n\t\tmax_clients 1\n\t}\n}\nADDR {\n\tllm_stream {\n\t\tresume /llm\n\t}\n\treverse_proxy BACKEND\n}", hangs)
-	id, _ := x.occupy()
+	id := x.occupy()
 	for name, line := range disguises {
 		r := answer(t, x.disguised(line))
 		if strings.Contains(r.body, `"reason":"busy"`) { // what an EventSource is told
@@ -220,7 +220,6 @@ func TestBodiesThatBreakOff(t *testing.T) {
 
 // Faults 2 and 4, CWE-770: what is read of bodies counts in max_memory.
 func TestBodiesCountInMaxMemory(t *testing.T) {
-	awaits(t, "fault 4")
 	x := attackSite(t, "{\n\tllm_stream {\n\t\tmax_memory 8MiB\n\t}\n}\nADDR {\n\tllm_stream {\n\t\tresume /llm\n\t}\n\treverse_proxy BACKEND\n}", answersHello)
 	holds(t, 24<<20, func() {
 		var refused atomic.Int64
@@ -247,7 +246,7 @@ func TestBodiesCountInMaxMemory(t *testing.T) {
 
 // uploads are the options with which a body is read before, or while, it goes to
 // the backend.
-var uploads = map[string]string{
+var uploads = map[string]string{ //nolint:gosec // options, no credentials
 	"text":        "max_streams 1",
 	"tied":        "max_streams 1\nslow_client drop",
 	"resume":      "max_streams 1\nresume /llm",
@@ -335,33 +334,22 @@ func TestClientThatStopsReading(t *testing.T) {
 				x.dial(head("0"))
 				await(t, "the backend is cut off", cut)
 			})
-			eventually(t, "the place is free", func() bool {
-				_, leave := x.occupyIfFree()
-				leave()
-				return true
-			})
+			eventually(t, "the place is free", x.isFree)
 		})
 	}
 }
 
-// occupyIfFree is occupy, but waits until there is a place.
-func (x *target) occupyIfFree() (id string, leave func()) {
+// isFree reports whether there is a place.
+func (x *target) isFree() bool {
 	x.t.Helper()
-	eventually(x.t, "there is a place", func() bool {
-		ctx, cancel := context.WithCancel(x.t.Context())
-		resp, err := http.DefaultClient.Do(x.request(ctx, http.MethodPost, chatPath, prompt))
-		if err != nil || resp.StatusCode != http.StatusOK {
-			cancel()
-			return false
-		}
-		id = resp.Header.Get("X-Response-Id")
-		leave = func() {
-			cancel()
-			_ = resp.Body.Close()
-		}
-		return true
-	})
-	return id, leave
+	ctx, cancel := context.WithTimeout(x.t.Context(), endure)
+	defer cancel()
+	resp, err := http.DefaultClient.Do(x.request(ctx, http.MethodPost, chatPath, prompt))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK
 }
 
 // longAnswer is 8 MB of text in a response that is kept.
@@ -595,7 +583,7 @@ const ownedSite = `resume /llm {
 // CWE-639: at every endpoint, what belongs to another owner does not exist.
 func TestCrossOwnerAccess(t *testing.T) {
 	x := attack(t, ownedSite, hangs)
-	id, _ := x.occupy("X-User", "alice", "X-Chat", "c", "Idempotency-Key", "k")
+	id := x.occupy("X-User", "alice", "X-Chat", "c", "Idempotency-Key", "k")
 	strangers := map[string][]string{
 		"bob": {"X-User", "bob"}, "nobody": {"X-User", ""}, "no header": {}, "in another case": {"X-User", "Alice"},
 		"with a space": {"X-User", "alice\u00a0"}, "another host": {"X-User", "alice", "Host", "other.example"},
@@ -624,8 +612,8 @@ func TestCrossOwnerChannel(t *testing.T) {
 		resp := x.open(http.MethodGet, "/llm/channels/c?follow=1", "", "X-User", user, "Accept", "text/event-stream")
 		streams[user] = rig.NewFrameReader(resp.Body)
 	}
-	alice, _ := x.occupy("X-User", "alice", "X-Chat", "c")
-	bob, _ := x.occupy("X-User", "bob", "X-Chat", "c")
+	alice := x.occupy("X-User", "alice", "X-Chat", "c")
+	bob := x.occupy("X-User", "bob", "X-Chat", "c")
 	for user, id := range map[string]string{"alice": alice, "bob": bob} {
 		for range 2 { // started, and the first word
 			f, err := streams[user].Next()
@@ -671,7 +659,7 @@ func TestKeyPartsDoNotMelt(t *testing.T) {
 // another owner's, from one that is malformed.
 func TestNoOracleForIDs(t *testing.T) {
 	x := attack(t, ownedSite, hangs)
-	id, _ := x.occupy("X-User", "alice")
+	id := x.occupy("X-User", "alice")
 	var want string
 	for _, guess := range []string{id, "0000000000000000000000", id[:21], "x", id + "x", strings.ToLower(id) + "_"} {
 		r := x.get("/llm/streams/"+guess, "X-User", "bob")
@@ -894,7 +882,7 @@ func TestNoOriginIsLetIn(t *testing.T) {
 // send without asking: a link, an image, a preflight.
 func TestGetCancelsNothing(t *testing.T) {
 	x := attack(t, "resume /llm", hangs)
-	id, _ := x.occupy("Idempotency-Key", "k")
+	id := x.occupy("Idempotency-Key", "k")
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, "delete", "post"} {
 		for _, path := range []string{"/llm/cancel/" + id, "/llm/cancel?idempotency_key=k", "/llm/streams/" + id} {
 			if method == http.MethodGet && strings.HasPrefix(path, "/llm/streams") {

@@ -28,7 +28,6 @@ type talk struct {
 	tokens int
 	fault  llmsim.Fault
 	id     string // as we have named it
-	ended  string // how: done, cancelled, or the code of an error
 	failed bool   // an attempt to ask may have failed before any output
 }
 
@@ -139,7 +138,7 @@ func (r *reading) take(f rig.Frame, tokens int) (end string, err error) {
 	case "done":
 		return data.FinishReason, nil
 	case "error":
-		return string(data.Error.Code), nil
+		return data.Error.Code, nil
 	}
 	return "", fmt.Errorf("frame %+v", f)
 }
