@@ -248,7 +248,6 @@ func zipped(text string) string {
 
 // serve serves one request. It returns when that is over.
 func (h *house) serve(th *thing, i int) {
-	c := &connection{header: make(http.Header)}
 	header := make(http.Header)
 	if th.header != nil {
 		header = th.header(i)
@@ -257,7 +256,7 @@ func (h *house) serve(th *thing, i int) {
 	if th.body != nil {
 		body = &upload{th.body(i), h.ctx}
 	}
-	w, r := h.request(http.MethodPost, chatPath, body, header, c)
+	w, r := h.request(http.MethodPost, chatPath, body, header, &connection{header: make(http.Header)})
 	defer func() { _ = recover() }() // a connection that is aborted, in the end
 	_ = h.handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -16,17 +16,6 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-// waiting are the faults whose tests wait for a change that is not merged yet.
-var waiting = map[string]string{}
-
-// awaits skips a test that waits for the repair of a fault.
-func awaits(t *testing.T, fault string) {
-	t.Helper()
-	if change, is := waiting[fault]; is {
-		t.Skipf("%s waits for %s", fault, change)
-	}
-}
-
 // prompt is a request body.
 const prompt = `{"model":"m","stream":true,"messages":[]}`
 
@@ -167,23 +156,18 @@ func (x *target) get(path string, header ...string) *reply {
 	return x.do(http.MethodGet, path, "", header...)
 }
 
-// occupy begins a response, reads its first frame and goes on holding it to the
-// end of the test.
+// occupy begins a response, reads a part of it and goes on holding it to the end of
+// the test.
 func (x *target) occupy(header ...string) (id string) {
 	x.t.Helper()
-	ctx, cancel := context.WithCancel(x.t.Context())
-	resp, err := http.DefaultClient.Do(x.request(ctx, http.MethodPost, chatPath, prompt, header...))
+	resp, err := http.DefaultClient.Do(x.request(x.t.Context(), http.MethodPost, chatPath, prompt, header...))
 	if err != nil {
-		cancel()
 		x.t.Fatal(err)
 	}
+	x.t.Cleanup(func() { _ = resp.Body.Close() })
 	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
 		x.t.Fatal(err)
 	}
-	x.t.Cleanup(func() {
-		cancel()
-		_ = resp.Body.Close()
-	})
 	return resp.Header.Get("X-Response-Id")
 }
 

@@ -417,7 +417,6 @@ func TestHugeUpstreamHeader(t *testing.T) {
 // Fault 4, CWE-770: everything that a response holds counts in max_memory, and what
 // names it is held as a hash or cut.
 func TestEverythingCountsInMaxMemory(t *testing.T) {
-	awaits(t, "fault 4")
 	big := strings.Repeat("n", 900<<10)
 	long := strings.Repeat("n", 7000)
 	for what, tc := range map[string]struct {
@@ -456,7 +455,6 @@ func TestEverythingCountsInMaxMemory(t *testing.T) {
 // Fault 4, CWE-770: an error object is kept up to 16 KiB, beyond that its type, code
 // and the beginning of its message.
 func TestHugeUpstreamError(t *testing.T) {
-	awaits(t, "fault 4")
 	x := attack(t, "resume /llm", says(rig.Chunk("a"), `data: {"error":{"pad":"`+strings.Repeat("p", 900<<10)+`","message":"no room","type":"overloaded","code":"c1"}}`+"\n\n"))
 	r := x.ask()
 	if len(r.body) > 64<<10 || r.code() != "upstream_error" || !strings.Contains(r.body, "overloaded") || !strings.Contains(r.body, "no room") {
@@ -467,7 +465,6 @@ func TestHugeUpstreamError(t *testing.T) {
 // Fault 4, CWE-404: with the bound full, a client that asks gets the whole answer or an
 // error, never an empty one.
 func TestFullMemoryTellsWhoAsks(t *testing.T) {
-	awaits(t, "fault 4")
 	burst := strings.Repeat(rig.Chunk(strings.Repeat("x", 10<<10)), 30) + rig.Stop
 	x := attackSite(t, "{\n\tllm_stream {\n\t\tmax_memory 200KiB\n\t}\n}\nADDR {\n\tllm_stream {\n\t\tresume /llm\n\t}\n\treverse_proxy BACKEND\n}", says(burst))
 	for range 20 {
@@ -482,7 +479,6 @@ func TestFullMemoryTellsWhoAsks(t *testing.T) {
 // Fault 6, CWE-354: an aborted body or half an event is never a good end, and an end
 // is good only when every choice has finished.
 func TestCutsAreNoGoodEnds(t *testing.T) {
-	awaits(t, "fault 6")
 	const gemini = `[{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP","index":0}]}`
 	finish, _, _ := strings.Cut(rig.Stop, "\n\n")
 	choice := func(n int, finish string) string {
@@ -537,7 +533,6 @@ func toolCall(n int, id, name, arguments string) string {
 // Fault 8, CWE-770: no dialect holds a tool call whole, nor more than 4 MiB of blocks
 // that lie across one another.
 func TestHugeToolCalls(t *testing.T) {
-	awaits(t, "fault 8")
 	piece := strings.Repeat("x", 64<<10)
 	for _, dialect := range []string{"text", "openai", "anthropic", "ai-sdk"} {
 		for what, calls := range map[string]int{"one": 1, "interleaved": 2} {
@@ -573,7 +568,6 @@ func TestHugeToolCalls(t *testing.T) {
 // Fault 10, CWE-354: a client that follows from inside a tool call is given no call that is
 // whole and wrong.
 func TestFollowingFromInsideAToolCall(t *testing.T) {
-	awaits(t, "fault 10")
 	for _, dialect := range []string{"openai", "anthropic", "ai-sdk"} {
 		x := attack(t, "emit "+dialect+"\nresume /llm", says(
 			toolCall(0, "call_1", "pay", `{\"to\":\"bob\",`), toolCall(0, "", "", `\"amount\":1`), toolCall(0, "", "", `000}`),
@@ -606,7 +600,6 @@ func cpuTime(t *testing.T) time.Duration {
 // Fault 12, CWE-407: what many tool calls cost grows with their number and not with
 // its square.
 func TestManyToolCalls(t *testing.T) {
-	awaits(t, "fault 12")
 	for _, dialect := range []string{"text", "openai", "anthropic", "ai-sdk"} {
 		t.Run(dialect, func(t *testing.T) {
 			include := ""
