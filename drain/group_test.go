@@ -104,7 +104,7 @@ func TestReloadSpreadsReturns(t *testing.T) {
 func TestWhoStaysAtReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := drain.New(config)
-		bound, outliving, channel := visit(g, drain.Never, false), visit(g, drain.OnReload, false), visit(g, drain.Always, false)
+		bound, outliving, channel := visit(g, drain.Never, false), visit(g, drain.OnExit, false), visit(g, drain.Always, false)
 		g.Reload(drain.Always) // no configuration takes responses over
 		late := visit(g, drain.Always, false)
 		time.Sleep(time.Hour)
@@ -125,17 +125,19 @@ func TestExit(t *testing.T) {
 		g := drain.New(config)
 		channel, bound, outliving := visit(g, drain.Always, false), visit(g, drain.Never, false), visit(g, drain.OnReload, false)
 		stubborn, early := visit(g, drain.Never, true), visit(g, drain.Never, false)
+		shared := visit(g, drain.OnExit, false)
 		g.Exit(time.Now().Add(30 * time.Second))
 		g.Exit(time.Now())
 		g.Reload(drain.OnReload)
 		close(early.leaves)
 		time.Sleep(10 * time.Second)
 		late := visit(g, drain.Never, true)
-		if g.Reason() != drain.Exit || channel.away.Load() < 0 || channel.away.Load() >= 5000 || g.Len() != 4 {
+		if g.Reason() != drain.Exit || channel.away.Load() < 0 || channel.away.Load() >= 5000 || g.Len() != 4 || shared.away.Load() < 0 {
 			t.Errorf("reason %s, channel leaves at %d ms, %d clients", g.Reason(), channel.away.Load(), g.Len())
 		}
 		time.Sleep(time.Hour)
 		channel.check(t, "channel", channel.away.Load(), -1, -1)
+		shared.check(t, "shared", shared.away.Load(), -1, -1)
 		bound.check(t, "bound", -1, 30_000, -1)
 		outliving.check(t, "outlives a reload", -1, 30_000, -1)
 		stubborn.check(t, "stubborn", -1, 30_000, 30_300)
