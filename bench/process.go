@@ -301,7 +301,11 @@ func (p *process) ask(path string) ([]byte, error) {
 
 // live returns what a Caddy's heap and stacks hold after a collection, in bytes.
 func (p *process) live() (total int64, err error) {
-	profile, err := p.ask("/debug/pprof/heap?gc=1&debug=1")
+	const path = "/debug/pprof/heap?gc=1&debug=1"
+	if _, err := p.ask(path); err != nil { // what pools hold survives one collection
+		return 0, err
+	}
+	profile, err := p.ask(path)
 	if err != nil {
 		return 0, err
 	}
