@@ -166,16 +166,12 @@ func (d *detached) begin() error {
 	record := observe.NewRecord(rt.Metrics, response.ID(), response.Dialect, response.Channel, func(cause error) {
 		end(response, event.TerminalCancelled, cause)
 	})
-	d.own.record.Store(record)
-	d.Observed(record)
+	d.observe(record)
 	defer func() {
 		record.Sent(c.follower.Sent())
 		record.Trace(c.Context())
 	}()
 	said := d.Request.body.scan.said
-	if d.own.copy.Load().isLocal() {
-		record.WasLocal()
-	}
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)
@@ -204,6 +200,15 @@ func (d *detached) begin() error {
 		leave()
 	})
 	return c.attend(hand)
+}
+
+// observe makes the record of the response known.
+func (d *detached) observe(record *observe.Record) {
+	d.own.record.Store(record)
+	if d.own.copy.Load().isLocal() {
+		record.WasLocal()
+	}
+	d.Observed(record)
 }
 
 // expect takes in that the response is a stream, with the header of the upstream
