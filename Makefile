@@ -3,18 +3,22 @@
 
 GOLANGCI_VERSION = v2.15.0
 XCADDY_VERSION   = v0.4.5
+VULN_VERSION     = v1.9.0
 CADDY_VERSION    = $(shell go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
 
 GOLANGCI = .bin/golangci-lint-$(GOLANGCI_VERSION)
 XCADDY   = .bin/xcaddy-$(XCADDY_VERSION)
+VULN     = .bin/govulncheck-$(VULN_VERSION)
 
 PKG       = ./...
 TESTFLAGS =
 FUZZTIME  = 30s
 BENCH     = .
 BENCHTIME = 1s
+BENCHFLAGS =
+SOAK      = 10m
 
-.PHONY: help run build test test-ollama lint xcaddy fuzz bench clean
+.PHONY: help run build test test-ollama lint vulncheck xcaddy fuzz bench microbench soak budget clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -28,8 +32,9 @@ build: ## Build bin/caddy, a Caddy with this module and the simulator
 
 test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
 	@scripts/testdeps.sh
-	go run ./scripts/gotest -race -count=1 -timeout 10m $(TESTFLAGS) $(PKG)
+	go run ./scripts/gotest -race -count=1 -timeout 15m $(TESTFLAGS) $(PKG)
 ifeq ($(PKG),./...)
+	@$(MAKE) --no-print-directory soak SOAK=20s
 	@$(MAKE) --no-print-directory test-ollama
 endif
 
@@ -42,6 +47,9 @@ lint: $(GOLANGCI) ## Run go vet and golangci-lint
 	go vet ./...
 	$(GOLANGCI) run ./...
 
+vulncheck: ## Ask Go's vulnerability database, where it can be reached
+	@scripts/vulncheck.sh $(VULN) $(VULN_VERSION)
+
 # With a version, even one that does not exist, the checkout is taken without
 # asking a module proxy which versions there are.
 xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build theirs
@@ -51,7 +59,17 @@ xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build t
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
-bench: ## Run the benchmarks (PKG=./sse BENCH=Parser BENCHTIME=5s)
+soak: ## Run clients, faults and reloads for SOAK (10m), and report
+	SOAK=$(SOAK) go test -race -count=1 -timeout 24h -v -run '^TestSoak$$' ./test/soak
+
+budget: ## Measure what one of each thing costs that is held, and 10,000
+	BUDGET=10000 go test -count=1 -v -run '^TestBudget$$' ./test/budget
+
+bench: build ## Compare cost with a plain Caddy's (FULL=1 PEERS=1 RUNS=3)
+	go build -o bin/bench ./bench
+	bin/bench -caddy bin/caddy -runs $(or $(RUNS),1) $(if $(FULL),-full) $(if $(PEERS),-peers) $(BENCHFLAGS)
+
+microbench: ## Run Go's benchmarks (PKG=./internal/sse BENCH=Parser BENCHTIME=5s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
 
 clean: ## Remove what was built, the tools too

@@ -15,7 +15,7 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
 
-var update = flag.Bool("update", false, "rewrite what testdata/adapt expects")
+var update = flag.Bool("update", false, "rewrite what testdata/adapt expects, and the reference of the JSON")
 
 // In testdata/adapt a file holds cases, separated by a line of ten equals
 // signs: a Caddyfile, ten dashes, and what becomes of it. That is its JSON, or
@@ -26,7 +26,7 @@ const (
 	betweenParts = "\n----------\n"
 )
 
-// Every option gives the JSON that it should, and what can not work is refused
+// Every option gives the JSON that it should, and what cannot work is refused
 // with an error that names the option and where it stands. A file whose name
 // begins with refused_ is about the option that follows.
 func TestAdapt(t *testing.T) {

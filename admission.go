@@ -18,7 +18,7 @@ import (
 // pooledLimiter is a limiter in the pool.
 type pooledLimiter struct{ *limit.Limiter }
 
-// Destruct implements caddy.Destructor. Nobody uses the limiter any more.
+// Destruct implements caddy.Destructor. The limiter is no longer in use.
 func (pooledLimiter) Destruct() error { return nil }
 
 // acquireLimiter returns the limiter of a key, which the caller must release. It

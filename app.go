@@ -72,12 +72,15 @@ type App struct {
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=llm_stream.stores inline_key=module"`
 
 	// How many client requests may be open at the same time, on all sites
-	// together: those that generate, resume or follow. One more is answered
-	// with 503. Default: no bound.
+	// together: those that generate, wait for a place, resume, follow or read a
+	// snapshot. One more is answered with 503. Default: no bound.
 	MaxClients int `json:"max_clients,omitempty"`
 
-	// How much memory all kept responses together may take, in bytes. Beyond
-	// it the responses that ended first expire. Default: no bound.
+	// How much memory all responses and the request bodies that are read whole
+	// may take together, in bytes. Beyond it the responses that ended first
+	// expire, until half of it is free. Where that is not enough, the largest
+	// running response ends with the error response_too_large, and a request
+	// whose body has no room is answered with 503. Default: no bound.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
 	// Gives the metrics of responses a label for the model. Off by default:
@@ -214,7 +217,7 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 }
 
 // UnmarshalCaddyfile sets up the app from Caddyfile tokens; for the syntax see
-// the README.
+// parseGlobal.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // option name
 	if err := noArgs(d); err != nil {

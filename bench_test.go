@@ -111,7 +111,7 @@ func benchRequest(ctx context.Context) (http.ResponseWriter, *http.Request) {
 		Deadline:              caddyhttp.IdleDeadline{Timeout: time.Minute},
 		Logger:                zap.NewNop(),
 	}
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"stream":true}`))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"stream":true}`))
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), idle, nil)
 	return idle, r.WithContext(caddyhttp.ContextWithIdleTimeouts(r.Context(), nil, idle))
 }

@@ -142,7 +142,7 @@ type Resume struct {
 	// the error response_too_large. Default: 4 MiB.
 	MaxSize int64 `json:"max_size,omitempty"`
 
-	// How long a generation goes on that nobody reads; then the upstream is
+	// How long a generation goes on that no client reads; then the upstream is
 	// cancelled. Default: 30s.
 	Grace caddy.Duration `json:"grace,omitempty"`
 

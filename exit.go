@@ -189,6 +189,17 @@ func (d *drainers) await() {
 	}
 }
 
+// members returns how many clients and producers a drain would end.
+func (d *drainers) members() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for dr := range d.set {
+		n += dr.Len()
+	}
+	return n
+}
+
 // remain reports whether there are clients, or producers, that need not be gone
 // yet.
 func (d *drainers) remain(now time.Time) bool {

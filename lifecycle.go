@@ -53,7 +53,9 @@ func newDrainer(ctx caddy.Context, app *App, d *Drain) *drainer {
 	return dr
 }
 
-// begin drains as the situation demands.
+// begin drains, at a reload or at exit. At a reload, clients that can come back
+// are sent away where a handler of the new configuration succeeds this one: their
+// Member's Away closes, and relay sends the reconnect frame.
 func (dr *drainer) begin() {
 	if caddy.Exiting() {
 		process.drainers.exit(dr.app.exitLimit())
@@ -95,8 +97,8 @@ func (dr *drainer) cleanup() {
 // connKey is the key of the connection in the context of a request.
 type connKey struct{}
 
-// withConn notes the connection, below TLS: to close that with a farewell, one
-// might have to wait.
+// withConn notes the connection, below TLS: closing TLS writes an alert, which
+// may block.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	if _, known := ctx.Value(connKey{}).(net.Conn); known {
 		return ctx

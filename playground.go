@@ -40,8 +40,8 @@ type Playground struct {
 	Prefix string `json:"prefix,omitempty"`
 
 	// A path of the same site that reloads the server's configuration when it
-	// gets a POST. Without it the page shows the command for a terminal. Whoever
-	// can see the page can use it.
+	// gets a POST. Without it the page shows the command for a terminal. Any
+	// client that can see the page can use it.
 	Reload string `json:"reload,omitempty"`
 
 	config []byte // what the page is told, as JSON
@@ -63,7 +63,7 @@ var playgroundFiles embed.FS
 const playgroundAssets = "/playground/"
 
 // The page loads what is beside it and nothing else, runs no script but its
-// own, and is shown in nobody's frame.
+// own, and is shown in no frame.
 const playgroundPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 

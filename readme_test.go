@@ -23,12 +23,12 @@ func readFile(t *testing.T, name string) string {
 	return string(b)
 }
 
-// The syntax in the README is that of the doc comment.
+// The syntax in the documents is that of the doc comment.
 func TestReadmeSyntax(t *testing.T) {
-	_, rest, found := strings.Cut(readFile(t, "README.md"), "```caddyfile-syntax\n")
+	_, rest, found := strings.Cut(readFile(t, reference), "```caddyfile-syntax\n")
 	block, _, _ := strings.Cut(rest, "```")
 	if !found {
-		t.Fatal("the README has no syntax block")
+		t.Fatal(reference, "has no syntax block")
 	}
 	var comment strings.Builder
 	for line := range strings.SplitSeq(strings.TrimSuffix(block, "\n"), "\n") {
@@ -46,7 +46,7 @@ func documents(t *testing.T) []string {
 	if err != nil || len(docs) == 0 {
 		t.Fatalf("%d files in docs: %v", len(docs), err)
 	}
-	return append(docs, "README.md", "xcaddy.md", "client/README.md", "examples/README.md")
+	return append(docs, "README.md", "CONTRIBUTING.md", "xcaddy.md", "deploy/README.md", "client/README.md", "examples/README.md")
 }
 
 // Every Caddyfile in the documents and examples can be loaded.

@@ -274,7 +274,7 @@ func preparedRequest(r *http.Request, repl *caddy.Replacer, w http.ResponseWrite
 }
 
 // answersOf returns a source of placeholders that answers what the replacer of
-// a request knows, for everything that its copy can not know by itself:
+// a request knows, for everything that its copy cannot know by itself:
 // http.auth.*, captures of regular expressions, what map has set.
 func answersOf(r *http.Request) caddy.ReplacerFunc {
 	orig, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)

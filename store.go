@@ -80,7 +80,7 @@ func (s *RedisStore) Validate() error { return s.Config.Validate() }
 func (s *RedisStore) open() (store.Store, error) { return redis.Open(s.Config) }
 
 // UnmarshalCaddyfile sets up the store from Caddyfile tokens; for the syntax see
-// the README.
+// redis.Config.
 func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // its name
 	if !d.AllArgs(&s.URL) {

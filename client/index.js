@@ -172,7 +172,7 @@ class Stream {
         }
         this.#connection.abort();
         signal?.throwIfAborted();
-        if (failure.status === 499) this.#stopped = true; // somebody has cancelled it
+        if (failure.status === 499) this.#stopped = true; // another client has cancelled it
         if (this.#stopped) break;
         const delay = this.#delay(failure);
         onRetry?.({ error: failure, delay, attempt: this.#failures });

@@ -140,7 +140,7 @@ const (
 	request = `{"model":"sim","stream":true,"stream_options":{"include_usage":true},"max_tokens":1000000,"messages":[{"role":"user","content":"hi"}]}`
 )
 
-// visitors are those who make every metric move.
+// visitors are the clients that make every metric move.
 var visitors = []visitor{
 	reads(chat),
 	reads("/v1/messages"),
@@ -222,7 +222,7 @@ func leaves(ctx context.Context, addr string) {
 	})
 }
 
-// crowds are three who want the one place, of whom one may wait.
+// crowds are three requests for the one place, one of which may wait.
 func crowds(ctx context.Context, addr string) {
 	var wg sync.WaitGroup
 	for range 3 {

@@ -1,7 +1,7 @@
 // Package drain ends the open clients of a configuration in good order, when
 // the configuration is replaced and when the process exits.
 //
-// The invariant: a client who can come back is told so at a moment of its own,
+// The invariant: a client that can come back is told so at a moment of its own,
 // so that not all come at once; every other one keeps its response until the
 // deadline of the process's exit, and no longer.
 package drain
@@ -14,7 +14,7 @@ import (
 
 // Config says how a Group sends clients away.
 type Config struct {
-	// Spread is the time over which clients who can come back are sent away.
+	// Spread is the time over which clients that can come back are sent away.
 	Spread time.Duration
 	// Retry is about how long a client is to wait before it comes back.
 	Retry time.Duration
@@ -52,7 +52,7 @@ type Group struct {
 
 	mu       sync.Mutex
 	reason   Reason
-	sends    Returning // who is sent away: those who return as often, at least
+	sends    Returning // which are sent away: those that return as often, at least
 	deadline time.Time // of the exit
 	members  map[*Member]struct{}
 }
@@ -79,7 +79,7 @@ type Member struct {
 	departed bool       // guarded by acting
 }
 
-// Join adds a client, who must Leave. At the deadline of the exit end is
+// Join adds a client, which must Leave. At the deadline of the exit end is
 // called, which has to bring the client's response to an end, and CutAfter
 // later cut, which has to free the client's goroutine from whatever it waits
 // for; either may be nil. Neither is called after Leave.
@@ -119,7 +119,7 @@ func (g *Group) Reason() Reason {
 }
 
 // Retry returns how long a client is to wait before it comes back: around
-// Config.Retry, another time for everyone.
+// Config.Retry, another time for each.
 func (g *Group) Retry() time.Duration {
 	return time.Duration(float64(g.config.Retry) * (0.75 + rand.Float64()/2)) //nolint:gosec // no secret
 }
@@ -131,7 +131,7 @@ func (g *Group) Len() int {
 	return len(g.members)
 }
 
-// Reload sends clients away to the next configuration: those who return as
+// Reload sends clients away to the next configuration: those that return as
 // often as given, or more often. The others stay. Only the first call has an
 // effect, and none after Exit.
 func (g *Group) Reload(returning Returning) {
@@ -142,7 +142,7 @@ func (g *Group) Reload(returning Returning) {
 	}
 }
 
-// Exit sends the clients away who can go on at another process, and ends
+// Exit sends the clients away that can go on at another process, and ends
 // the others at the deadline. Only the first call has an effect.
 func (g *Group) Exit(deadline time.Time) {
 	g.mu.Lock()

@@ -38,7 +38,7 @@ type channel struct {
 	notice   uint64               // position of the last start or end
 	lost     uint64               // the last position that is no longer here
 	lostNote uint64               // likewise, of a start or an end
-	cut      uint64               // the position at which a running response was last dropped
+	cut      uint64               // the position at which a running response was last dropped; 0: never
 	numbers  uint32               // of responses so far
 	listed   map[uint32]*Response // those that are running or kept, by number
 	running  list.List            // of *Response, in order of beginning
@@ -179,7 +179,7 @@ func (ch *channel) hasLostLocked(at uint64, frames, joining bool) bool {
 	case !frames:
 		return at < ch.lostNote
 	case joining:
-		return at < ch.lost || at <= ch.cut
+		return at < ch.lost || ch.cut > 0 && at <= ch.cut
 	default:
 		return at < ch.lost
 	}

@@ -23,7 +23,7 @@ type fact struct {
 	text     string
 }
 
-// channelModel is a channel, what it should tell, and who reads it.
+// channelModel is a channel, what it should tell, and its readers.
 type channelModel struct {
 	t       testing.TB
 	reg     *fanout.Registry

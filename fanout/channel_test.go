@@ -299,7 +299,7 @@ func (c *conversation) evict(r *fanout.Response) {
 
 func TestAReaderOfAChannelKnowsThatItMissedSomething(t *testing.T) {
 	tests := map[string]struct {
-		notices, frames bool // whether who wants them has lost something
+		notices, frames bool // whether a reader that wants them has lost something
 		lose            func(c *conversation, l *listener)
 	}{
 		"begun and over": {true, false, func(c *conversation, _ *listener) {
@@ -349,7 +349,7 @@ func TestAReaderOfAChannelKnowsThatItMissedSomething(t *testing.T) {
 }
 
 // An idle channel is forgotten; one whose only response runs for longer than
-// it is kept is not idle, whether somebody listens or not.
+// it is kept is not idle, whether it has readers or not.
 func TestAChannelIsThereWhileAResponseRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := converse(t)
@@ -412,7 +412,7 @@ func TestADiscardedResponseEndsOnItsChannel(t *testing.T) {
 		a.Discard(failed)
 		l.want("a failed")
 		b := c.start("b")
-		b.Discard(failed) // nobody has looked in between
+		b.Discard(failed) // no reader has looked in between
 		l.want("b started", "b failed")
 		for _, r := range []*fanout.Response{a, b} {
 			wantFind(t, c.Registry, r, fanout.ErrUnknown)

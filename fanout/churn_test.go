@@ -176,7 +176,7 @@ func TestNothingIsLeftOfTenThousandResponses(t *testing.T) {
 // hammer is a registry that many goroutines use at once.
 type hammer struct {
 	reg    *fanout.Registry
-	ids    sync.Map // of responses that somebody may look for
+	ids    sync.Map // of responses that a reader may look for
 	reads  atomic.Int64
 	errors chan error
 }

@@ -50,7 +50,7 @@ func TestGraceBeginsWhenTheLastReaderHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg, up := fanout.NewRegistry(), new(upstream)
 		r := begin(t, reg, up.spec())
-		after(2 * grace) // nobody has come yet: nobody has left
+		after(2 * grace) // no reader has come yet: none has left
 		follow(t, r, 0)
 		follow(t, r, 0)
 		after(2 * grace)
@@ -70,7 +70,7 @@ func TestGraceBeginsWhenTheLastReaderHasLeft(t *testing.T) {
 		up.want(t)
 		after(1)
 		up.want(t, fanout.ErrAbandoned)
-		wantFind(t, reg, r, nil) // the producer ends it, nobody else
+		wantFind(t, reg, r, nil) // the producer ends it, nothing else
 		r.End(cancelled)
 		after(2 * keep)
 		up.want(t, fanout.ErrAbandoned)
@@ -239,7 +239,7 @@ func TestADiscardedResponseIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := fanout.NewRegistry()
 		r := begin(t, reg, keyed("k", "POST /", ""))
-		c := follow(t, r, 0) // who made the call
+		c := follow(t, r, 0) // the client that made the call
 		changed := c.Changed()
 		if isReady(r.Discarded()) {
 			t.Fatal("discarded at the beginning")
@@ -300,7 +300,7 @@ func TestDestructForgetsButLetsReadersGoOn(t *testing.T) {
 		}
 		after(grace)
 		up.want(t)
-		left.want(t, fanout.ErrAbandoned) // nobody will come to read it
+		left.want(t, fanout.ErrAbandoned) // no reader will come
 		read.End(done)
 		unread.End(cancelled)
 		if got, last := rest(c.Read(), true); got != "a" || last != 2 {

@@ -127,7 +127,7 @@ func TestALowerLimitMakesRoomAtOnce(t *testing.T) {
 	})
 }
 
-// A response that somebody reads is passed over once, so that an answer which
+// A response that has readers is passed over once, so that an answer which
 // ends before its reader has looked is not the first to go.
 func TestWhatIsReadIsEvictedLater(t *testing.T) {
 	reg := fanout.NewRegistry()
@@ -464,7 +464,7 @@ func TestLongNamesAreHeldAsHashes(t *testing.T) {
 }
 
 // Tombstones alone must not fill the memory, and neither must channels that
-// nobody uses.
+// are not in use.
 func TestWhatIsLeftOfManyResponsesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1 << 20

@@ -139,7 +139,7 @@ func TestNoticesAreNotLostInWhatIsSaid(t *testing.T) {
 	if _, err := c.Subscribe("chat", alice, true, frames.lastID); !errors.Is(err, fanout.ErrExpired) {
 		t.Fatalf("%v, want ErrExpired", err)
 	}
-	l = c.listen(true, "") // and nothing of a response is lost for who joins anew
+	l = c.listen(true, "") // and nothing of a response is lost for a reader that joins anew
 	l.read(1)
 	l.merge, l.told = true, nil
 	l.read(-1)
@@ -191,7 +191,7 @@ func TestWhoIsCutOffFromAnIdleChannelFindsIt(t *testing.T) {
 }
 
 // The time of an idle channel is over, but before its timer has the lock
-// somebody comes: then the channel is not idle.
+// a reader comes: then the channel is not idle.
 func TestAListenerAtTheLastMomentCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := converse(t)

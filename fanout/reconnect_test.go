@@ -63,7 +63,7 @@ func newScene(rng *rand.Rand) *scene {
 	return sc
 }
 
-// heard is what a client knows of one response.
+// heard is what a client has had of one response.
 type heard struct {
 	started, ended bool
 	index          int

@@ -17,7 +17,7 @@ const (
 
 var alice = fanout.Access{Scope: "example.com", Owner: "alice"}
 
-// spec returns a response of alice's that nobody cancels.
+// spec returns a response of alice's that is not cancelled.
 func spec() fanout.Spec {
 	return fanout.Spec{Access: alice, Keep: keep, Grace: grace, Cancel: func(error) {}}
 }

@@ -9,7 +9,7 @@ version=v0.17.4
 package=github.com/ollama/ollama
 include=$(cd "$(dirname "$0")/../test/ollama/include" && pwd)
 
-# The model that the tests ask needs no speed, and without optimisation Ollama
+# The model that the tests ask needs no speed, and without optimization Ollama
 # builds in a third of the time.
 cflags=-O0
 

@@ -1,5 +1,5 @@
 // Package timeouts watches one stream: how long the model may be silent, how
-// long the whole may take, and when a client that hears nothing needs a
+// long the whole may take, and when a client that is sent nothing needs a
 // heartbeat.
 //
 // The invariant: a Watch reports at most one expiry, at the moment of the
@@ -20,7 +20,7 @@ type Limits struct {
 	BetweenTokens time.Duration
 	// Total is the longest time from New to Stop.
 	Total time.Duration
-	// Heartbeat is how long the client hears nothing until a beat is due.
+	// Heartbeat is how long the client is sent nothing until a beat is due.
 	Heartbeat time.Duration
 }
 
@@ -57,7 +57,7 @@ type Watch struct {
 	armed     time.Duration // when the timer fires, or never
 	waitFrom  time.Duration // when the wait for output began, moved by blocked time
 	blockedAt time.Duration // where the time that is still to be excluded began
-	heardAt   time.Duration // when the client last heard something
+	heardAt   time.Duration // when the client was last sent something
 	phase     phase
 	blocked   bool
 	beats     bool // beats may be sent

@@ -74,7 +74,7 @@ func TestExample(t *testing.T) {
 // A recipe is a comment with a tab of its own.
 var recipe = regexp.MustCompile(`(?m)(^\t#\t.*\n)+`)
 
-// Whoever puts a recipe in the place of reverse_proxy gets a Caddyfile that works.
+// A recipe in the place of reverse_proxy is a Caddyfile that works.
 func TestExampleRecipes(t *testing.T) {
 	content := readExample(t)
 	const active = "\treverse_proxy 127.0.0.1:8081\n"

@@ -1,6 +1,6 @@
 // Command caddy is a Caddy with the standard modules, llm_stream and the
-// simulated backend, which the example and the end-to-end tests need. Whoever
-// runs llm_stream in earnest builds Caddy with xcaddy, without the simulator.
+// simulated backend, which the example and the end-to-end tests need. For
+// production, xcaddy builds a Caddy without the simulator.
 package main
 
 import (

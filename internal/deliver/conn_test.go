@@ -248,7 +248,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// At the exit deadline an EventSource that has heard nothing is told to come
+// At the exit deadline an EventSource that was sent nothing is told to come
 // back, since it takes any status but 200 for final.
 func TestExitDeadlineOfAnEventSource(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ type Follower struct {
 	pace      Pace
 	replaying bool // the client has not been at the head of the log yet
 	stuck     bool // the connection has held the last write up
+	outgrown  bool // the response is more than the client's dialect can hold
 }
 
 // NewFollower returns a follower that begins where the cursor stands.
@@ -45,6 +46,10 @@ func (f *Follower) Lag() int { return f.cursor.Lag() }
 // Over reports whether nothing more goes to the client: it has the end of the
 // response, or was told to reconnect, or is to be refused.
 func (f *Follower) Over() bool { return f.state.over() || f.failure != nil }
+
+// Outgrown reports whether the response has ended for this client because it is
+// more than its dialect can hold; for others it may go on.
+func (f *Follower) Outgrown() bool { return f.outgrown }
 
 // ErrSlowClient ends the connection of a client that takes too little.
 var ErrSlowClient = errors.New("the client takes too little")
@@ -132,6 +137,7 @@ func (f *Follower) encodeEventLocked(bw *bufio.Writer, index int, ev event.Event
 	f.encoder.Encode(bw, index, &f.scratch)
 	if err := emit.Failure(f.encoder); err != nil {
 		f.scratch = event.Event{Kind: event.Failed, Err: err}
+		f.outgrown = true
 	}
 	if f.scratch.Kind.IsTerminal() {
 		f.state.move(ended)

@@ -26,7 +26,7 @@ func AddedFields(header, own http.Header) http.Header {
 
 // isShared reports whether a field is of the response and not of the client that
 // asked: what else a backend sends may be a cookie, a token, a challenge, or what
-// is left of somebody's quota.
+// is left of that client's quota.
 func isShared(field string) bool {
 	switch field {
 	case "Content-Language", "Server-Timing", "Vary", "X-Request-Id", "Request-Id",

@@ -89,7 +89,7 @@ func TestSnapshotOfWhatFailed(t *testing.T) {
 	})
 }
 
-// A client that takes a snapshot slowly holds up nobody.
+// A client that takes a snapshot slowly holds up no other.
 func TestSnapshotOfASlowClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

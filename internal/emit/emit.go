@@ -100,7 +100,9 @@ type Options struct {
 	IncludeUsage bool
 }
 
-// New returns an Encoder of the dialect. The error is ErrUnknownDialect.
+// New returns an Encoder of the dialect. The error is ErrUnknownDialect. A new
+// dialect is known here and to Dialects, and where it needs to be to Aborts and
+// AppendErrorBody; what kinds of output it gets is the business of package relay.
 func New(dialect string, o Options) (Encoder, error) {
 	switch dialect {
 	case DialectText:

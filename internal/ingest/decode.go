@@ -101,7 +101,7 @@ func (p *Producer) end(terminal *event.Event) {
 	p.Log.End(&ev)
 	p.phase = finished
 	if ev.Kind == event.Failed {
-		p.Cancel(errLingered) // nobody wants what it may still say
+		p.Cancel(errLingered) // what it may still say is not needed
 		return
 	}
 	p.startLinger()

@@ -21,6 +21,9 @@ import (
 // gets one. What it returns is how the response ends where it is no stream.
 func (p *Producer) finish(call Call) Call {
 	cause := terminalOf(p.Ctx)
+	if cause == nil && p.Ctx.Err() != nil && p.Late != nil && p.Late() {
+		cause = event.TerminalRequestTimeout // the server takes that for the client's leaving
+	}
 	if p.decompressor != nil && p.decompressor.Close() != nil {
 		p.broken = true // where it is decoded, it has no terminal event either
 	}
@@ -56,7 +59,7 @@ func (p *Producer) conclude(cause *event.Event, call Call) {
 func (p *Producer) finishStream(cause *event.Event, call Call) Call {
 	switch {
 	case cause == nil && p.Ctx.Err() != nil:
-		p.err = ErrClientGone // nobody is there to be told of an end
+		p.err = ErrClientGone // no client is there to be told of an end
 		return call
 	case cause == nil && call.Err != nil && !p.emitted && !p.Out.Seal():
 		call.Header = p.upstream

@@ -121,7 +121,6 @@ func TestFailureBeforeAnyOutput(t *testing.T) {
 		"an answer that is no stream":        {answers(200, `{}`), "invalid_upstream", 502, ""},
 		"nothing at all":                     {func(http.ResponseWriter, *http.Request) error { return nil }, "invalid_upstream", 502, ""},
 		"an empty stream":                    {enginetest.Streams(), "upstream_truncated", 502, ""},
-		"an unknown stream":                  {enginetest.Streams(strings.Repeat("data: {\"x\":1}\n\n", 20)), "invalid_upstream", 502, ""},
 	} {
 		t.Run("after a heartbeat, "+name, func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +134,31 @@ func TestFailureBeforeAnyOutput(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stream that is not recognized goes on after heartbeats: its bytes can stand
+// under the header that they have committed.
+func TestUnknownStreamAfterAHeartbeat(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("data: {\"x\":1}\n\n", 20)
+	p, call := produce(t, enginetest.Streams(body), heartbeatHasCommitted)
+	p.want(t, "", "")
+	equal(t, "continued", p.out.continued, true)
+	equal(t, "body", p.out.Body(), body)
+	if call.Err != nil || call.Aborted {
+		t.Errorf("%+v", call)
+	}
+}
+
+// A whole completion after a heartbeat was paid for: the client gets what it
+// says.
+func TestWholeCompletionAfterAHeartbeat(t *testing.T) {
+	t.Parallel()
+	p, _ := produce(t, func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", "application/json")
+		return enginetest.Say(w, `{"choices":[{"index":0,"message":{"content":"hello"},"finish_reason":"stop"}]}`)
+	}, heartbeatHasCommitted)
+	p.want(t, "hello", "done stop")
 }
 
 // An error body that is told in a frame is bounded.
@@ -171,7 +195,7 @@ func TestPanicOfTheHandler(t *testing.T) {
 }
 
 // A call that we cancel ends its response by the cause; one whose only client
-// has left has nobody to tell.
+// has left has no client to tell.
 func TestCancelledCalls(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -71,6 +71,7 @@ type outlet struct {
 	expected  int           // the status of a stream
 	header    http.Header   // likewise
 	passed    *ingest.Head
+	continued bool // a stream passes after heartbeats
 	finished  bool // trailers were handed over
 }
 
@@ -91,9 +92,11 @@ func (o *outlet) Pass(head ingest.Head) http.ResponseWriter {
 	return o
 }
 
-// Continue implements ingest.Outlet: what a heartbeat has committed is another
-// dialect.
-func (o *outlet) Continue() http.ResponseWriter { return nil }
+// Continue implements ingest.Outlet.
+func (o *outlet) Continue() http.ResponseWriter {
+	o.continued = true
+	return o
+}
 
 // Seal implements ingest.Outlet.
 func (o *outlet) Seal() bool { return o.committed }

@@ -43,7 +43,7 @@ func TestOtherResponsesPassUntouched(t *testing.T) {
 				_, err := io.WriteString(w, tc.body)
 				w.Header().Set("X-Trailer", "t")
 				return err
-			}, asksForStream)
+			})
 			p.want(t, "", "")
 			equal(t, "status", p.out.passed.Status, tc.status)
 			want := tc.header.Clone()

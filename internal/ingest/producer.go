@@ -57,8 +57,11 @@ type Config struct {
 	// Choices returns how many choices the request asks for, 0 where that is not
 	// known, as where it is nil.
 	Choices func() int
-	// Identified is told what becomes known of the backend; nil where nobody
-	// asks.
+	// Late reports whether the request body has not come in time; nil where it
+	// was there before.
+	Late func() bool
+	// Identified is told what becomes known of the backend; nil where that is
+	// of no interest.
 	Identified func(observe.Identity)
 	// Ended is told the terminal event, before the log has it, where the
 	// outcome of the response is that of its log; nil where it depends on the

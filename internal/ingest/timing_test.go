@@ -109,7 +109,7 @@ func TestWholeAnswersAreUnderTotalAlone(t *testing.T) {
 						return nil
 					}
 					return enginetest.Say(w, `1}`)
-				}, asksForStream, limits(timeouts.Limits{
+				}, limits(timeouts.Limits{
 					FirstToken: time.Second, BetweenTokens: time.Second, Total: time.Minute, Heartbeat: time.Second,
 				}))
 				equal(t, "aborted", call.Aborted, tc.aborted)

@@ -100,7 +100,7 @@ func TestConfigureWaitConcernsOnlyNewOnes(t *testing.T) {
 }
 
 // Keys are counted also while they are not limited, so that a limit which
-// comes with a reload knows who is running.
+// comes with a reload knows what is running.
 func TestConfigurePerKeyKnowsWhoRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, held, queue := full(t)

@@ -1,7 +1,7 @@
 // Package limit bounds how many generations run at a time, in all and for one
 // key, with a bounded queue in front.
 //
-// The invariant: a request waits only while every place is taken. So nobody
+// The invariant: a request waits only while every place is taken. So no request
 // passes the queue, a place that becomes free goes to the head of the queue in
 // the same critical section, and a place is never lost, whatever races.
 package limit
@@ -56,7 +56,7 @@ type Slot struct {
 type waiter struct {
 	slot *Slot
 	wait time.Duration // the Wait that was in force when it came
-	// settled is closed by whoever takes the waiter off the queue on its
+	// settled is closed by what takes the waiter off the queue on its
 	// behalf: with a place, or with err set.
 	settled chan struct{}
 	// elem and err are guarded by the limiter's mu until the waiter is off
@@ -75,7 +75,7 @@ func New(c Config) *Limiter {
 }
 
 // Configure replaces the configuration at once and keeps the counts. A higher
-// Max admits requests that wait. With a lower one nobody is admitted until
+// Max admits requests that wait. With a lower one none is admitted until
 // enough places are free. A shorter queue, a shorter Wait and a lower PerKey
 // concern only requests that come later.
 func (l *Limiter) Configure(c Config) {
@@ -119,7 +119,7 @@ func (l *Limiter) enter(slot *Slot) (*waiter, error) {
 	case l.config.PerKey > 0 && l.keys[slot.key] >= l.config.PerKey:
 		return nil, ErrKeyLimit
 	case l.hasPlace():
-		// No one is passed: while a place is free, nobody waits.
+		// No request is passed: while a place is free, none waits.
 		l.keys[slot.key]++
 		l.admit()
 		return nil, nil
@@ -171,7 +171,7 @@ func (l *Limiter) withdraw(w *waiter, err error) {
 	if w.elem == nil {
 		return
 	}
-	// The others need no look: w held no place, and while anybody waits there
+	// The others need no look: w held no place, and while any request waits there
 	// is none free.
 	l.remove(w)
 	w.err = err

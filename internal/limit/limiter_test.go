@@ -139,7 +139,7 @@ func TestAContextThatIsDoneTakesNothing(t *testing.T) {
 }
 
 // The place that reaches a waiter together with the end of its context or of
-// its wait must reach somebody: either the waiter has it, or the next one.
+// its wait must reach a waiter: either this one has it, or the next.
 func TestAGrantThatRacesIsNotLost(t *testing.T) {
 	ends := map[string]func(cancel context.CancelFunc){
 		"cancel":  func(cancel context.CancelFunc) { cancel() },

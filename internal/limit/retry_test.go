@@ -85,7 +85,7 @@ func TestRetryAfterOutlastsIdleTime(t *testing.T) {
 	})
 }
 
-// A key at its limit waits for its own requests, not for anybody's.
+// A key at its limit waits for its own requests, not for others'.
 func TestRetryAfterOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{Max: 20, PerKey: 20})

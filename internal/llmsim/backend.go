@@ -92,7 +92,7 @@ func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusNotFound
 		body = openAIErrorBody(status, "llmsim: nothing at this path")
 	}
-	_ = writeJSON(w, jsonType, status, body) // nobody is left to be told of an error
+	_ = writeJSON(w, jsonType, status, body) // no client is left to be told of an error
 }
 
 // api returns the API of a request's path.
@@ -110,7 +110,7 @@ func (b *Backend) serveGeneration(w http.ResponseWriter, r *http.Request, a api)
 		if refused, ok := errors.AsType[*refusal](err); ok {
 			status = refused.status
 		}
-		_ = writeJSON(w, a.wholeType, status, a.errorBody(status, err.Error())) // nobody is left to be told of an error
+		_ = writeJSON(w, a.wholeType, status, a.errorBody(status, err.Error())) // no client is left to be told of an error
 		return
 	}
 	left := false

@@ -70,7 +70,7 @@ func TestStatsWhileRunning(t *testing.T) {
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			t.Fatal(err)
 		}
-		// No waiting: who has read the end finds it counted.
+		// No waiting: a client that has read the end finds it counted.
 		if got, want := b.Stats(), (llmsim.Stats{Started: 1, Finished: 1}); got != want {
 			t.Errorf("ended: %+v, want %+v", got, want)
 		}

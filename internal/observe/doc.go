@@ -2,6 +2,6 @@
 // and what it becomes in metrics, logs, traces and the list of those that run.
 //
 // The invariant: a response is counted once. Its record is ended once, by
-// whoever brings the response to its end, before any client can see that end,
+// what brings the response to its end, before any client can see that end,
 // so that the access log of a client which saw it is complete.
 package observe

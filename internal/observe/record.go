@@ -12,7 +12,7 @@ import (
 )
 
 // Record is what operators learn of one response. Its producer writes it;
-// everyone may read it at any time.
+// it may be read at any time.
 type Record struct {
 	ID      string
 	Dialect string

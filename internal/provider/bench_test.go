@@ -60,6 +60,22 @@ var benchEvents = map[string]struct{ first, piece string }{
 	"bedrock-invoke llama": {"", invokeFrames(`{"generation":" phrase","prompt_token_count":null,"generation_token_count":4,"stop_reason":null}`)},
 	"tgi":                  {"", `data:{"index":3,"token":{"id":1784,"text":" deep","logprob":-0.7211914,"special":false},"generated_text":null,"details":null}` + "\n\n"},
 	"llamacpp-completion":  {"", `data: {"index":0,"content":" planet","stop":false,"id_slot":-1,"tokens_predicted":2,"tokens_evaluated":16}` + "\n\n"},
+	"mistral-conversations": {"", "event: message.output.delta\n" +
+		`data: {"type":"message.output.delta","created_at":"2026-03-11T08:15:42.218Z","output_index":0,"id":"msg_0198f3c0b4d1",` +
+		`"content_index":0,"model":"mistral-medium-2505","agent_id":null,"role":"assistant","content":" harbor"}` + "\n\n"},
+	"gemini-code-assist": {"", `data: {"response":{"candidates":[{"content":{"role":"model","parts":[{"text":" tide tables"}]}}],` +
+		`"usageMetadata":{"trafficType":"PROVISIONED"},"modelVersion":"gemini-2.5-pro"},"traceId":"7be1f0c2a9d44e51"}` + "\n\n"},
+	"dashscope": {
+		`data:{"output":{"choices":[{"message":{"role":"assistant","content":"The"},"finish_reason":"null"}]}}` + "\n\n",
+		"id:4\nevent:result\n:HTTP_STATUS/200\n" +
+			`data:{"output":{"choices":[{"message":{"content":" ferry","role":"assistant"},"finish_reason":"null"}]},` +
+			`"usage":{"total_tokens":31,"input_tokens":26,"output_tokens":5},"request_id":"2c4f6a1e-93b7-9d0e-8a15-5f0c7b6e1d42"}` + "\n\n",
+	},
+	"sglang": {"", `data: {"text":" lantern","output_ids":[40118],"meta_info":{"id":"5b0c2f4d9e7a4c18","finish_reason":null,` +
+		`"prompt_tokens":9,"completion_tokens":6,"cached_tokens":0}}` + "\n\n"},
+	"triton": {"", `data: {"model_name":"ensemble","model_version":"1","sequence_end":false,"sequence_id":0,"sequence_start":false,` +
+		`"text_output":" rope"}` + "\n\n"},
+	"cloudflare-workers-ai": {"", `data: {"response":" gull","p":"abdefghijklmn"}` + "\n\n"},
 	"watsonx": {"", "id: 5\nevent: message\n" + `data: {"model_id":"google/flan-ul2","created_at":"2024-03-10T14:40:37.785Z",` +
 		`"results":[{"generated_text":" the","generated_token_count":4,"input_token_count":0,"stop_reason":"not_finished"}]}` + "\n\n"},
 }

@@ -176,7 +176,7 @@ func (r *Reader) judgeAll(atEnd bool) {
 // judge looks at an event of a response that is not recognized yet. Comments,
 // pings and errors never tell the format.
 func (r *Reader) judge(ev sse.Event, atEnd bool) {
-	p := probe{name: string(ev.Name), object: objectOf(ev.Data)}
+	p := probe{name: string(ev.Name), api: formatOfPath(r.opts.Path), object: objectOf(ev.Data)}
 	switch what := common(ev); {
 	case what == commonEmpty, what == commonPing, p.typ() == "ping":
 		return
@@ -201,7 +201,7 @@ func (r *Reader) judge(ev sse.Event, atEnd bool) {
 	case ev.Reduced && r.llm:
 		r.settle(tooLarge())
 	case atEnd && !p.object.Exists():
-		// An event that was cut off tells nothing.
+		r.broken = true // an event that was cut off tells nothing
 	case p.object.Get("choices").IsArray() && r.framing == framingSSE && saysNothing(p.object):
 		r.guess = r.guessByPath()
 	case r.mayLead(p):
@@ -291,6 +291,7 @@ func (r *Reader) begin(f *format) {
 	r.state = Recognized
 	r.format = f.name
 	r.means = f.means
+	r.endless = f.endless
 	r.decoder = f.new()
 	if r.framing == framingSSE && f.framing&framingMixed != 0 {
 		r.framing = framingMixed

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -202,9 +203,13 @@ func (e *Events) Identify(model, id []byte) {
 const maxWord = 256
 
 // word returns what the inside of a JSON string stands for, cut to maxWord.
-func word(raw []byte) string {
+func word(raw []byte) string { return cut(wordOf(raw), maxWord) }
+
+// wordOf returns what the inside of a JSON string stands for, of a longer one
+// than maxWord only so much that this shows.
+func wordOf(raw []byte) string {
 	// An escape has at most six bytes for one of the text.
-	return cut(json.Unquote(raw[:min(len(raw), 6*(maxWord+1))]), maxWord)
+	return json.Unquote(raw[:min(len(raw), 6*(maxWord+1))])
 }
 
 // cut returns text, which is valid UTF-8, cut to at most n bytes between two
@@ -216,7 +221,7 @@ func cut(text string, n int) string {
 	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}
-	return text[:n]
+	return strings.Clone(text[:n]) // what is cut off is not held
 }
 
 // keepText copies raw, a piece of what a speaker says, as escaped text.

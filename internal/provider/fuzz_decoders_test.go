@@ -15,18 +15,24 @@ import (
 func FuzzAnthropic(f *testing.F)          { fuzzDecoder(f, "anthropic-messages") }
 func FuzzBedrockConverse(f *testing.F)    { fuzzDecoder(f, "bedrock-converse") }
 func FuzzBedrockInvoke(f *testing.F)      { fuzzDecoder(f, "bedrock-invoke") }
+func FuzzCloudflare(f *testing.F)         { fuzzDecoder(f, "cloudflare-workers-ai") }
 func FuzzCohereV1(f *testing.F)           { fuzzDecoder(f, "cohere-v1") }
 func FuzzCohereV2(f *testing.F)           { fuzzDecoder(f, "cohere-v2") }
+func FuzzDashScope(f *testing.F)          { fuzzDecoder(f, "dashscope") }
 func FuzzGemini(f *testing.F)             { fuzzDecoder(f, "gemini") }
+func FuzzGeminiCodeAssist(f *testing.F)   { fuzzDecoder(f, "gemini-code-assist") }
 func FuzzGeminiInteractions(f *testing.F) { fuzzDecoder(f, "gemini-interactions") }
 func FuzzLlamaCpp(f *testing.F)           { fuzzDecoder(f, "llamacpp-completion") }
+func FuzzMistral(f *testing.F)            { fuzzDecoder(f, "mistral-conversations") }
 func FuzzOllamaChat(f *testing.F)         { fuzzDecoder(f, "ollama-chat") }
 func FuzzOllamaGenerate(f *testing.F)     { fuzzDecoder(f, "ollama-generate") }
 func FuzzOpenAIAssistants(f *testing.F)   { fuzzDecoder(f, "openai-assistants") }
 func FuzzOpenAIChat(f *testing.F)         { fuzzDecoder(f, "openai-chat") }
 func FuzzOpenAICompletions(f *testing.F)  { fuzzDecoder(f, "openai-completions") }
 func FuzzOpenAIResponses(f *testing.F)    { fuzzDecoder(f, "openai-responses") }
+func FuzzSGLang(f *testing.F)             { fuzzDecoder(f, "sglang") }
 func FuzzTGI(f *testing.F)                { fuzzDecoder(f, "tgi") }
+func FuzzTriton(f *testing.F)             { fuzzDecoder(f, "triton") }
 func FuzzWatsonx(f *testing.F)            { fuzzDecoder(f, "watsonx") }
 
 // fuzzDecoder reads an event by which the format is recognized, and after it

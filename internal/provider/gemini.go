@@ -34,19 +34,28 @@ func isGemini(p probe) bool {
 // Decode translates one event.
 func (d *gemini) Decode(ev sse.Event, out *Events) error {
 	c := json.MakeCursor(ev.Data)
+	d.decode(&c, out)
+	if !out.whole(&c) {
+		return errInvalid
+	}
+	return nil
+}
+
+// decode translates the response that is next.
+func (d *gemini) decode(c *json.Cursor, out *Events) {
 	var model, id, blocked []byte
 	for ok := c.Open('{'); ok; ok = c.More('{') {
 		switch string(c.Key()) {
 		case "candidates":
 			first := true
 			for ok := c.EnterOutput('['); ok; ok = c.More('[') {
-				d.decodeCandidate(&c, first, out)
+				d.decodeCandidate(c, first, out)
 				first = false
 			}
 		case "promptFeedback":
 			blocked = c.Field("blockReason")
 		case "usageMetadata":
-			out.Usage(d.usage.read(&c))
+			out.Usage(d.usage.read(c))
 		case "modelVersion":
 			model = c.Str()
 		case "responseId":
@@ -55,12 +64,10 @@ func (d *gemini) Decode(ev sse.Event, out *Events) error {
 			c.Skip()
 		}
 	}
-	if !out.whole(&c) {
-		return errInvalid
+	if !c.Bad() {
+		out.Identify(model, id)
+		out.Block(0, blocked)
 	}
-	out.Identify(model, id)
-	out.Block(0, blocked)
-	return nil
 }
 
 // decodeCandidate reads one candidate. Its index may come after its content,
@@ -175,7 +182,7 @@ func (cand *geminiCandidate) decodeCall(call []byte, index int, out *Events) boo
 	}
 	if len(name) > 0 {
 		cand.endCall(index, out)
-		tool := event.Tool{Index: cand.opened, ID: json.Unquote(id), Name: json.Unquote(name)}
+		tool := event.Tool{Index: cand.opened, ID: callID(id), Name: word(name)}
 		cand.opened++
 		if !more && partial == nil {
 			if args == nil {

@@ -48,15 +48,16 @@ func (ch *chatChoice) emitCalls(calls []byte, choice int, out *Events) {
 		}
 		f := chatFragment{index: noIndex}
 		for ok := c.Open('{'); ok; ok = c.More('{') {
-			switch string(c.Key()) {
+			key := c.Key()
+			switch string(key) {
 			case "index":
 				f.index = c.Count() // noIndex where there is none
 			case "id":
 				f.id = c.Str()
 			case "function", "custom":
 				f.readFunction(&c)
-			default:
-				c.Skip()
+			default: // Cloudflare has the function's members here
+				f.readMember(key, &c)
 			}
 		}
 		if f.index == noIndex && len(f.id) == 0 {
@@ -78,18 +79,23 @@ func (ch *chatChoice) emitFunctionCall(call []byte, choice int, out *Events) {
 // tool, whose input is free text.
 func (f *chatFragment) readFunction(c *json.Cursor) {
 	for ok := c.Enter('{'); ok; ok = c.More('{') {
-		switch string(c.Key()) {
-		case "name":
-			f.name = c.Str()
-		case "arguments", "input":
-			if c.Peek() == '{' {
-				f.args.object = c.Raw()
-			} else {
-				f.args.text = c.Str()
-			}
-		default:
-			c.Skip()
+		f.readMember(c.Key(), c)
+	}
+}
+
+// readMember reads a member of a function.
+func (f *chatFragment) readMember(key []byte, c *json.Cursor) {
+	switch string(key) {
+	case "name":
+		f.name = c.Str()
+	case "arguments", "input":
+		if c.Peek() == '{' {
+			f.args.object = c.Raw()
+		} else {
+			f.args.text = c.Str()
 		}
+	default:
+		c.Skip()
 	}
 }
 
@@ -109,9 +115,9 @@ func (ch *chatChoice) emit(f *chatFragment, choice int, out *Events) {
 		return
 	}
 	if call.id == "" {
-		call.id = json.Unquote(f.id)
+		call.id = callID(f.id)
 	}
-	call.name = json.Unquote(f.name)
+	call.name = word(f.name)
 	if call.name == "" && f.args.empty() {
 		return
 	}
@@ -140,7 +146,7 @@ func (ch *chatChoice) find(f *chatFragment) *chatCall {
 		if latest == nil {
 			latest = call
 		}
-		if len(f.id) == 0 || json.StandsFor(f.id, call.id) {
+		if len(f.id) == 0 || isCallID(f.id, call.id) {
 			if len(f.id) > 0 {
 				return call
 			}
@@ -157,7 +163,7 @@ func (ch *chatChoice) find(f *chatFragment) *chatCall {
 			return nil
 		}
 	case len(f.name) > 0:
-		if latest.name != "" && !json.StandsFor(f.name, latest.name) || f.placed && (latest.args.Whole() || latest.args.Free()) {
+		if latest.name != "" && !isWord(f.name, latest.name) || f.placed && (latest.args.Whole() || latest.args.Free()) {
 			return nil
 		}
 	}
@@ -183,5 +189,5 @@ func (call *chatCall) mayGoOn(f *chatFragment) bool {
 	case call.id == "":
 		return call.name == ""
 	}
-	return json.StandsFor(f.name, call.name) && !call.args.Whole()
+	return isWord(f.name, call.name) && !call.args.Whole()
 }

@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// llmPath is what is known of a streaming API by the end of its request paths.
+// llmPath is what is known of a streaming API by its request paths.
 type llmPath struct {
-	suffix string
+	within string // what the path contains before the suffix
+	suffix string // what it ends with
 	format string // in which it answers
 	streams
 	noComments  bool // its SDKs lose the event that follows a comment
@@ -23,19 +24,21 @@ const (
 	always
 )
 
-// llmPaths is the one place that knows request paths. The first entry that a
-// path ends with counts. Clients reach the same API under many prefixes, of
+// llmPaths is the one place that knows request paths. The first entry that
+// matches a path counts. Clients reach the same API under many prefixes, of
 // gateways and of providers.
 var llmPaths = []llmPath{
 	{suffix: "/chat/completions", format: "openai-chat"},
 	{suffix: "/v1/completions", format: "openai-completions", otherOpenAI: true},
 	{suffix: "/completions", format: "openai-completions", otherOpenAI: true}, // llama.cpp answers in its own format
+	{within: "/apps/", suffix: "/completion", format: "dashscope"},
 	{suffix: "/completion", format: "llamacpp-completion"},
 	{suffix: "/infill", format: "llamacpp-completion"},
 	{suffix: "/responses", format: "openai-responses", otherOpenAI: true},
 	{suffix: "/v1/messages", format: "anthropic-messages"},
 	{suffix: ":streamRawPredict", format: "anthropic-messages", streams: always},
 	{suffix: "/v1/complete", format: "anthropic-messages"},
+	{within: "/v1internal", suffix: ":streamGenerateContent", format: "gemini-code-assist", streams: always, noComments: true},
 	{suffix: ":streamGenerateContent", format: "gemini", streams: always, noComments: true},
 	{suffix: "/interactions", format: "gemini-interactions"},
 	{suffix: "/api/chat", format: "ollama-chat", streams: unlessTold},
@@ -44,27 +47,34 @@ var llmPaths = []llmPath{
 	{suffix: "/v1/chat", format: "cohere-v1"}, // Writer answers in openai-chat
 	{suffix: "/converse-stream", format: "bedrock-converse", streams: always},
 	{suffix: "/invoke-with-response-stream", format: "bedrock-invoke", streams: always},
+	{within: "/v2/models/", suffix: "/generate_stream", format: "triton", streams: always},
 	{suffix: "/generate_stream", format: "tgi", streams: always},
+	{suffix: "/generate", format: "sglang"},
 	{suffix: "/text/generation_stream", format: "watsonx", streams: always},
 	{suffix: "/generation/text_stream", format: "watsonx", streams: always},
 	{suffix: "/text/chat_stream", format: "openai-chat", streams: always}, // watsonx, too
+	{within: "/services/aigc/", suffix: "-generation/generation", format: "dashscope"},
+	{within: "/ai/run/@", format: "cloudflare-workers-ai"},
+	{within: "/workers-ai/@", format: "cloudflare-workers-ai"}, // of Cloudflare's gateway
+	{within: "/v1/conversations", format: "mistral-conversations"},
+	{within: "/responses/resp_", format: "openai-responses"}, // a stored response, read again
+	{within: "/threads/", suffix: "/runs", format: "openai-assistants"},
+	{within: "/threads/", suffix: "/submit_tool_outputs", format: "openai-assistants"},
+}
+
+// matches reports whether a request path is of the API.
+func (p *llmPath) matches(path string) bool {
+	return strings.HasSuffix(path, p.suffix) && strings.Contains(path, p.within)
 }
 
 // lookup returns what is known of a request path; nothing where it is no LLM
 // API that we know.
 func lookup(path string) llmPath {
 	path = strings.TrimSuffix(path, "/")
-	for _, p := range llmPaths {
-		if strings.HasSuffix(path, p.suffix) {
-			return p
+	for i := range llmPaths {
+		if p := &llmPaths[i]; p.matches(path) {
+			return *p
 		}
-	}
-	switch {
-	case strings.Contains(path, "/responses/resp_"): // a stored response, read again
-		return llmPath{format: "openai-responses"}
-	case strings.Contains(path, "/threads/") &&
-		(strings.HasSuffix(path, "/runs") || strings.HasSuffix(path, "/submit_tool_outputs")):
-		return llmPath{format: "openai-assistants"}
 	}
 	return llmPath{}
 }
@@ -110,11 +120,18 @@ func IsCandidate(contentType, path string, status int, asked bool) bool {
 		"application/stream+json", "application/vnd.amazon.eventstream":
 		return true
 	case "application/json":
-		return formatOfPath(path) == "gemini" || asked && NamesLLM(path)
+		return streamsInArray(path) || asked && NamesLLM(path)
 	case "", "text/plain", "application/octet-stream":
 		return NamesLLM(path) // some relays drop or rewrite the content type
 	}
 	return false
+}
+
+// streamsInArray reports whether the API with a request path may answer with one
+// JSON array whose elements are its events.
+func streamsInArray(path string) bool {
+	f := formatNamed(formatOfPath(path))
+	return f != nil && f.framing&framingArray != 0
 }
 
 // mediaType returns a content type in lower case, without its parameters.

@@ -73,6 +73,7 @@ type Reader struct {
 	framing framing
 	split   sse.Splitter
 	means   func(name string) meaning // nil where names mean nothing
+	endless bool                      // nothing but the end of the body is the end
 	decoder Decoder
 	out     Events
 	outcome outcome
@@ -352,7 +353,7 @@ func (r *Reader) fold(start int) {
 
 // endOfBody ends the response because there is no more of it.
 func (r *Reader) endOfBody() {
-	if r.outcome.finished() && !r.broken {
+	if (r.outcome.finished() || r.endless && r.outcome.spoke) && !r.broken {
 		r.done()
 		return
 	}

@@ -74,3 +74,41 @@ func (r *repetition) rest(raw []byte) []byte {
 	}
 	return text
 }
+
+// growing reads a text that some servers send in pieces and some, with every
+// event, whole as far as it has come, where nothing in the stream says which.
+// What begins with all that was said is taken for the whole. The second piece of
+// a text in pieces may begin so by chance, as in "ha", "ha": then that much of it
+// is lost, until one comes that does not.
+type growing struct {
+	said spoken
+	mode growth
+}
+
+// growth is how a text comes.
+type growth uint8
+
+const (
+	growsUnknown growth = iota
+	growsWhole
+	growsInPieces
+)
+
+// next returns what is new in the text of an event, the inside of a JSON string.
+// isLast says that no more is to come: a text may then be shorter than it was,
+// where the server has cut off a stop sequence.
+func (g *growing) next(raw []byte, isLast bool) []byte {
+	if len(raw) == 0 || g.said.size == 0 || g.mode == growsInPieces || json.IsElided(raw) {
+		return raw
+	}
+	text, _ := json.Clean(nil, view(raw))
+	switch {
+	case len(text) >= g.said.size && crc32.Checksum(text[:g.said.size], spokenTable) == g.said.sum:
+		g.mode = growsWhole
+		return text[g.said.size:]
+	case g.mode == growsWhole && isLast && len(text) < g.said.size:
+		return nil
+	}
+	g.mode = growsInPieces
+	return raw
+}

@@ -40,6 +40,8 @@ func TestDecodeWhole(t *testing.T) {
 				call += ev.Tool.Name + string(ev.Text)
 			case event.Done:
 				result = ev.Result
+			case event.Refusal, event.Finish, event.Usage, event.End, event.Failed:
+				t.Errorf("%s: an event of kind %d", path, ev.Kind)
 			}
 		}
 		if text != "Hi" || reasoning != "Hm" || call != `f{\"a\":1}` || result == nil || r.Model() != "m" {

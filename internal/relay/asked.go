@@ -29,7 +29,9 @@ type asked struct {
 }
 
 // wantsStream reports whether a request asks for a stream, given what its body
-// says.
+// says. Where it does, heartbeats may commit the response before the upstream's
+// header, and the time to the first token runs from admission; elsewhere both
+// wait for that header.
 func wantsStream(q *Request, body wish) bool {
 	switch {
 	case acceptsOnlyEventStream(q.Request) || provider.AlwaysStreams(q.Path):
@@ -106,6 +108,7 @@ func (s *bodyScan) found(key string, _ int, value string, isString bool) {
 		s.said.stream = asksForStream
 	case key == "stream" && value == "false":
 		s.said.stream = asksForWhole
+	case key == "stream": // says nothing either
 	default: // one of the names for the number of choices
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			s.said.choices = n

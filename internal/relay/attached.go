@@ -76,7 +76,7 @@ func (b *bound) produce(watch *timeouts.Watch, out ingest.Outlet) {
 		Path: b.Path, Dialect: b.Dialect, MaxEvent: b.route.MaxEvent, Emits: b.route.emits(b.Dialect),
 		Log: b.stream, Out: out, Watch: watch, Record: b.record, Logger: b.route.Logger,
 		Ctx: b.ctx, Cancel: b.cancel, Header: b.W.Header().Clone(), Status: b.route.Status,
-		Choices: b.body.choices,
+		Choices: b.body.choices, Late: b.body.Late,
 	})
 }
 
@@ -164,7 +164,11 @@ func (o attachedOutlet) Deliver(watch *timeouts.Watch) (time.Duration, error) {
 	at := watch.Block()
 	err := o.bound.follower.Step()
 	watch.Delivered()
-	if err == nil && !o.bound.follower.Over() {
+	switch {
+	case err != nil:
+	case o.bound.follower.Outgrown():
+		o.bound.cancel(fanout.ErrTooLarge) // nobody is left who reads what more there is
+	case !o.bound.follower.Over():
 		o.bound.stream.Recycle()
 	}
 	return at, err

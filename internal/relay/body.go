@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,14 +36,19 @@ type body struct {
 	began  time.Time
 	memory Memory
 
-	scan    *bodyScan
-	scanned func(asked) // called once, when the body was looked through; nil where nobody asks
-	expired func()      // called when the time is over; nil where nobody asks
+	expired func() // called when the time is over; nil where nothing asks
 
-	got   int64
-	held  []byte // read, and not handed on
-	err   error  // that came after held
 	ended atomic.Bool
+	due   atomic.Int64 // the deadline of the read that is under way, in ns; 0 where there is none
+
+	// What makes the call reads in a goroutine of its own, and may do so when
+	// the request has had its answer.
+	mu      sync.Mutex
+	scan    *bodyScan
+	scanned func(asked) // called once, when the body was looked through; nil where nothing asks
+	got     int64
+	held    []byte // read, and not handed on
+	err     error  // that came after held
 }
 
 // bytesPerSecond is how fast a body has to come once its first time is over.
@@ -68,21 +74,34 @@ func (rt *Route) newBody(q *Request) *body {
 // goroutine.
 func (b *body) Ended() bool { return b.ended.Load() }
 
-// maxRead is how much is read of a body at a time, in bytes.
-const maxRead = 32 << 10
+// Late reports whether the body has not come in time. It may be called from any
+// goroutine, and does not wait for one that reads to notice: over HTTP/1.1 the
+// context of the request ends before its read does.
+func (b *body) Late() bool {
+	due := b.due.Load()
+	return due != 0 && !b.Ended() && time.Now().UnixNano() >= due
+}
+
+// How much is read of a body at a time, in bytes: as much as has come, so that a
+// client which has sent little holds little.
+const (
+	minRead = 512
+	maxRead = 32 << 10
+)
 
 // hold reads the body to its end, or as far as limit bytes, and holds what has
 // come. The error is one that the client is told, or ErrBody.
 func (b *body) hold(limit int64) error {
-	for b.err == nil && int64(len(b.held)) < limit {
-		if err := b.memory.Reserve(maxRead); err != nil {
+	for b.err == nil && int64(len(b.held)) < limit { // nothing else reads yet
+		free := len(b.held)
+		room := int(min(int64(min(max(free, minRead), maxRead)), limit-int64(free)))
+		if err := b.memory.Reserve(room); err != nil {
 			return errFull
 		}
-		free := len(b.held)
-		b.held = append(b.held, make([]byte, min(maxRead, limit-int64(free)))...)
+		b.held = append(b.held, make([]byte, room)...)
 		n, err := b.read(b.held[free:])
 		b.held, b.err = b.held[:free+n], err
-		b.memory.Release(maxRead - n)
+		b.memory.Release(room - n)
 	}
 	switch {
 	case b.err == nil || errors.Is(b.err, io.EOF):
@@ -99,32 +118,43 @@ var ErrBody = errors.New("reading the request body")
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
-	switch {
-	case len(b.held) > 0:
-		n := copy(p, b.held)
-		if b.held = b.held[n:]; len(b.held) == 0 {
-			b.held = nil // an empty rest would keep all of it
-		}
-		b.memory.Release(n)
-		return n, nil
-	case b.err != nil:
-		return 0, b.err
+	if n, err := b.readHeld(p); n > 0 || err != nil {
+		return n, err
 	}
 	n, err := b.read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.err = err
 	return n, err
+}
+
+// readHeld reads from what is held, or returns the error that came after it.
+func (b *body) readHeld(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.held) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.held)
+	if b.held = b.held[n:]; len(b.held) == 0 {
+		b.held = nil // an empty rest would keep all of it
+	}
+	b.memory.Release(n)
+	return n, nil
 }
 
 // read reads the next piece from the client.
 func (b *body) read(p []byte) (int, error) {
 	if b.limit > 0 {
+		b.mu.Lock()
 		allowed := b.limit + time.Duration(b.got/bytesPerSecond)*time.Second
-		_ = b.rc.SetReadDeadline(b.began.Add(allowed))
+		b.mu.Unlock()
+		due := b.began.Add(allowed)
+		b.due.Store(due.UnixNano())
+		_ = b.rc.SetReadDeadline(due)
 	}
 	n, err := b.src.Read(p)
-	b.got += int64(n)
-	b.scan.Write(p[:n])
-	if b.scan.over || err != nil {
+	if b.look(p[:n]) || err != nil {
 		b.finishScan()
 	}
 	switch {
@@ -145,23 +175,45 @@ func (b *body) read(p []byte) (int, error) {
 func (b *body) finish() {
 	b.finishScan()
 	b.ended.Store(true)
-	if b.limit > 0 && b.got > 0 {
+	if b.due.Swap(0) != 0 {
 		_ = b.rc.SetReadDeadline(time.Time{}) // or net/http would take it for the client's leaving
 	}
 }
 
+// look looks through a piece that has come, and reports whether the rest need not
+// be.
+func (b *body) look(p []byte) (over bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got += int64(len(p))
+	b.scan.Write(p)
+	return b.scan.over
+}
+
 // finishScan tells what the body says, once.
 func (b *body) finishScan() {
+	b.mu.Lock()
 	b.scan.end()
-	if tell := b.scanned; tell != nil {
-		b.scanned = nil
-		tell(b.scan.said)
+	tell, said := b.scanned, b.scan.said
+	b.scanned = nil
+	b.mu.Unlock()
+	if tell != nil {
+		tell(said)
 	}
+}
+
+// says returns what the body says, as far as it was looked through.
+func (b *body) says() asked {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.scan.said
 }
 
 // choices returns how many choices the request asks for, as far as it is known; 0
 // where it is not.
 func (b *body) choices() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case b.scan.said.choices > 0:
 		return b.scan.said.choices
@@ -174,11 +226,15 @@ func (b *body) choices() int {
 // onScanned has f called once, when the body was looked through: at once where
 // that is so already.
 func (b *body) onScanned(f func(asked)) {
-	if b.scan.over {
-		f(b.scan.said)
-		return
+	b.mu.Lock()
+	over, said := b.scan.over, b.scan.said
+	if !over {
+		b.scanned = f
 	}
-	b.scanned = f
+	b.mu.Unlock()
+	if over {
+		f(said)
+	}
 }
 
 // Close implements io.Closer.
@@ -193,6 +249,8 @@ type detachedBody struct {
 
 // detach hands over what is held.
 func (b *body) detach() *detachedBody {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	d := &detachedBody{b.held, b.memory}
 	b.held = nil
 	return d
@@ -204,11 +262,18 @@ func (d *detachedBody) drop() {
 	d.bytes = nil
 }
 
-// drop gives up what is held. The body must not be read any more.
+// drop gives up what is held. What still reads finds that the client has gone.
 func (b *body) drop() {
+	b.mu.Lock()
 	b.memory.Release(len(b.held))
 	b.held = nil
-	b.finishScan()
+	b.scanned = nil
+	b.scan.end()
+	if b.err == nil {
+		b.err = ingest.ErrClientGone
+	}
+	b.mu.Unlock()
+	b.due.Store(0)
 }
 
 // ReadBody reads the body of a request whole, at most limit bytes, for Resumable
@@ -219,6 +284,9 @@ func (rt *Route) ReadBody(q *Request, limit int64) ([]byte, error) {
 		Message: fmt.Sprintf("the request body is larger than %d bytes", limit),
 	}}
 	if q.ContentLength > limit {
+		if q.ProtoMajor == 1 {
+			q.W.Header().Set("Connection", "close") // or net/http would read on before it answers
+		}
 		return nil, tooLarge
 	}
 	q.body = rt.newBody(q)

@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
@@ -22,7 +24,7 @@ type client struct {
 	// mustStay reports whether the response is not to be had elsewhere.
 	mustStay func() bool
 	// caughtUp gets a value when the client has had what there was; nil where
-	// nobody waits for it.
+	// that is not waited for.
 	caughtUp chan struct{}
 	// mayLeave says that the client has something to come back to, though it
 	// has not been sent anything yet.
@@ -33,7 +35,11 @@ type client struct {
 func (c *client) follow() error {
 	away := c.member.Away()
 	for {
-		if err := c.follower.Step(); err != nil {
+		err := c.follower.Step()
+		switch {
+		case errors.Is(err, fanout.ErrForgotten):
+			return c.lose()
+		case err != nil:
 			panic(http.ErrAbortHandler)
 		}
 		select {
@@ -64,7 +70,7 @@ func (c *client) follow() error {
 func (c *client) attend(hand *handover) error {
 	defer close(hand.gone)
 	var away <-chan struct{}
-	if c.mayLeave { // else nobody knows whether there will be a stream to come back to
+	if c.mayLeave { // else it is not known whether there will be a stream to come back to
 		away = c.member.Away()
 	}
 	changed := c.follower.Changed()
@@ -96,6 +102,16 @@ func (c *client) attend(hand *handover) error {
 // giveUp ends a client whose response turned out to be none.
 func (c *client) giveUp() error {
 	err := c.follower.GiveUp(c.why())
+	return c.conclude(ingest.Call{Aborted: err != nil})
+}
+
+// lose ends a client that has not had what was given up to make room: with an
+// error, so that it does not take an empty connection for a fault on the way.
+func (c *client) lose() error {
+	if !c.follower.Seal() {
+		return c.route.Refuse(c.W, c.Request.Request, c.follower.Dialect, &deliver.RefusalError{Answer: event.TerminalTooLarge.Err})
+	}
+	err := c.follower.GiveUp(event.TerminalTooLarge)
 	return c.conclude(ingest.Call{Aborted: err != nil})
 }
 

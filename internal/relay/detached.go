@@ -166,12 +166,16 @@ func (d *detached) begin() error {
 	record := observe.NewRecord(rt.Metrics, response.ID(), response.Dialect, response.Channel, func(cause error) {
 		end(response, event.TerminalCancelled, cause)
 	})
-	d.observe(record)
+	d.own.record.Store(record)
+	d.Observed(record)
 	defer func() {
 		record.Sent(c.follower.Sent())
 		record.Trace(c.Context())
 	}()
-	said := d.Request.body.scan.said
+	said := d.Request.body.says()
+	if d.own.copy.Load().isLocal() {
+		record.WasLocal()
+	}
 	record.Requested(said.model)
 	c.follower.WantUsage(said.usage)
 	hand := newHandover(c.follower.Conn, nil)
@@ -183,12 +187,7 @@ func (d *detached) begin() error {
 		clientWatch.EnableHeartbeat()
 		c.mayLeave, hand.promised = true, true
 	}
-	body := d.Request.body.detach()
-	up, forget := d.Detach(d.ctx, d.producer, body.bytes)
-	forgetBody := func() {
-		forget()
-		body.drop() // a prompt is large and its answer takes long
-	}
+	up, forgetBody := d.upstreamRequest()
 	hand.expect = func(status int, header http.Header) {
 		forgetBody()
 		d.expect(header, own)
@@ -196,19 +195,22 @@ func (d *detached) begin() error {
 		clientWatch.EnableHeartbeat()
 	}
 	d.run(hand, up, func() {
-		body.drop()
+		forgetBody()
 		leave()
 	})
 	return c.attend(hand)
 }
 
-// observe makes the record of the response known.
-func (d *detached) observe(record *observe.Record) {
-	d.own.record.Store(record)
-	if d.own.copy.Load().isLocal() {
-		record.WasLocal()
+// upstreamRequest returns the request as a call that outlives the client's is
+// made, and what lets go of its body: a prompt is large and its answer takes
+// long.
+func (d *detached) upstreamRequest() (up *http.Request, forgetBody func()) {
+	body := d.Request.body.detach()
+	up, forget := d.Detach(d.ctx, d.producer, body.bytes)
+	return up, func() {
+		forget()
+		body.drop()
 	}
-	d.Observed(record)
 }
 
 // expect takes in that the response is a stream, with the header of the upstream
@@ -284,7 +286,7 @@ func (d *detached) produce(out ingest.Outlet) {
 
 // run runs the producer in a goroutine of its own. It joins those that are
 // drained: the exit waits for it, and at the deadline ends its response, also
-// one that nobody reads.
+// one that no client reads.
 func (d *detached) run(hand *handover, up *http.Request, leave func()) {
 	member := d.route.Drain.Join(drain.Never, d.route.drained(d.response), nil)
 	keep := d.Keep()

@@ -169,7 +169,7 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 	defer rt.joinReader(c, response).Leave()
 	defer observe.AddReader(c.follower)()
 	c.follower.Replaying()
-	said := q.body.scan.said
+	said := q.body.says()
 	c.follower.WantUsage(said.usage)
 	// Until it is known that there is a response, the client may have to make
 	// the call itself.
@@ -190,6 +190,7 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 			}
 		case <-c.follower.Changed():
 			q.body.drop() // there is a response: the client makes no call itself
+			watch.EnableHeartbeat()
 			c.follower.Describe(response.Header())
 			if record := recordOf(response); record != nil {
 				q.Followed(observe.Followed{Record: record, Sent: c.follower.Sent})

@@ -81,7 +81,7 @@ type Request struct {
 }
 
 // emits reports whether output of a kind goes into the log of a response in a
-// dialect.
+// dialect: what a dialect does not carry uses up no index.
 func (rt *Route) emits(dialect string) func(event.Kind) bool {
 	switch dialect {
 	case emit.DialectText:
@@ -149,7 +149,9 @@ func (rt *Route) producerWatch(cancel context.CancelCauseFunc, beat func()) *tim
 	return timeouts.New(limits, func(e *timeouts.TimeoutError) { cancel(e) }, beat)
 }
 
-// clientWatch gives a client a watch that beats, which its owner must stop.
+// clientWatch gives a client a watch that beats, which its owner must stop. It
+// beats from EnableHeartbeat on: when the request asks for a stream, or when the
+// response is known to be one.
 func (rt *Route) clientWatch(c *deliver.Conn) *timeouts.Watch {
 	limits := timeouts.Limits{Heartbeat: rt.Limits.Heartbeat}
 	if c.Dialect == emit.DialectPlain {
@@ -185,7 +187,7 @@ func RefusalOf(err error) *deliver.RefusalError {
 	case errors.Is(err, errInterrupted):
 		return &deliver.RefusalError{Answer: event.TerminalInterrupted.Err}
 	case errors.Is(err, errStoreAway):
-		return errUnavailable
+		return errStoreAwayAnswer
 	}
 	e := &event.Error{Code: event.CodeUnknownResponse, Status: http.StatusNotFound, Message: "there is no such response"}
 	switch {
@@ -217,9 +219,9 @@ var errFull = &deliver.RefusalError{
 	Reason:     event.ReasonBusy,
 }
 
-// errUnavailable turns a request away that is about a response of another
+// errStoreAwayAnswer turns a request away that is about a response of another
 // replica.
-var errUnavailable = &deliver.RefusalError{
+var errStoreAwayAnswer = &deliver.RefusalError{
 	Answer: &event.Error{
 		Code: event.CodeStoreUnavailable, Status: http.StatusServiceUnavailable,
 		Message: "the store of responses cannot be reached at this moment",

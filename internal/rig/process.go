@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"time"
 )
 
-// Process is a Caddy of ./cmd/caddy in a process of its own, for what can not
+// Process is a Caddy of ./cmd/caddy in a process of its own, for what cannot
 // be tried inside a test: its end.
 type Process struct {
 	tb testing.TB
@@ -144,6 +145,24 @@ func (p *Process) Reload(caddyfile string) {
 		_, _ = body.ReadFrom(resp.Body)
 		p.tb.Fatalf("reload: %s %s", resp.Status, &body)
 	}
+}
+
+// Admin asks the admin API of the process, and returns the body of its answer.
+func (p *Process) Admin(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return body, err
 }
 
 // Signal sends the process a signal and returns when.

@@ -107,7 +107,7 @@ func Adapt(caddyfile string) ([]byte, error) {
 	return cfg, err
 }
 
-// FreeAddr returns an address of this machine that nobody listens on.
+// FreeAddr returns an address of this machine on which nothing listens.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once

@@ -29,7 +29,7 @@ type digest struct {
 }
 
 // packageRun is what one package printed so far. It is kept to the end of the
-// package: only then is it known whether somebody needs to read it.
+// package: only then is it known whether it has to be read.
 type packageRun struct {
 	tests map[string]*testRun
 	order []string

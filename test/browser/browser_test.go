@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
+	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
 )
 
 // run runs a script with Chromium before a Caddy.

@@ -7,13 +7,6 @@ import { base, device, stage, until } from './chromium.mjs';
 const tokens = 300;
 const whole = await stage(`/text?n=${tokens}`);
 
-// The endpoint answers 204 where nothing runs, and one that does not exist yet
-// takes the whole for the name of a channel.
-const probe = new AbortController();
-const exists = (await fetch(`${base}/llm/channels/nothing/current`, { signal: probe.signal })).status === 204;
-probe.abort();
-const skip = exists ? false : 'GET {prefix}/channels/{channel}/current does not exist';
-
 async function open(context, url = `${base}/`) {
   const page = await context.newPage();
   await page.goto(url);
@@ -30,7 +23,7 @@ async function open(context, url = `${base}/`) {
 }
 
 function play(name, run, allowed = []) {
-  test(name, { timeout: 60_000, skip }, async () => {
+  test(name, { timeout: 60_000 }, async () => {
     const { context, complaints, close } = await device();
     try {
       await run(context);

@@ -6,8 +6,8 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
+	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
 )
 
 // The scenarios of scenarios.mjs, in Node.js.

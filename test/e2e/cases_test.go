@@ -183,7 +183,7 @@ func checkStream(want corpus.Answer, r *response, dialect string) string {
 	return corpus.Diff(got, want, dialect)
 }
 
-// maxLine is the longest line that a client who catches up may get, in bytes,
+// maxLine is the longest line that a client which catches up may get, in bytes,
 // and maxText the longest text of a frame.
 const (
 	maxLine = 128 << 10

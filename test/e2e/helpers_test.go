@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Connections that nobody uses would look like leaks.
+	// Connections that are not in use would look like leaks.
 	http.DefaultClient.Transport = &http.Transport{DisableKeepAlives: true}
 	os.Exit(m.Run())
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
-	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/tools"
+	"github.com/caddy-llmstream/caddy-llmstream/test/internal/stage"
 )
 
 const (

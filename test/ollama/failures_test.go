@@ -136,7 +136,7 @@ func TestServerDies(t *testing.T) {
 	runner := s.warm(t, slow)
 	b := begin(t, c.Addr)
 	kill(t, s.pid)
-	_ = syscall.Kill(runner, syscall.SIGKILL) // nobody else does, where it has not ended by itself
+	_ = syscall.Kill(runner, syscall.SIGKILL) // nothing else does, where it has not ended by itself
 	for i, e := range endpoints {
 		if _, err := b.answers[i].read(b.readers[i], unlimited); err != nil {
 			t.Fatalf("%s: %v", e.path, err)
@@ -245,7 +245,7 @@ func TestClientLeaves(t *testing.T) {
 				if _, err := io.ReadFull(resp.Body, make([]byte, 300)); err != nil {
 					t.Fatal(err)
 				}
-				resume := pause(t, runner) // no write tells that nobody is there
+				resume := pause(t, runner) // no write tells that no client is there
 				_ = resp.Body.Close()
 				w.ends(t, e.path)
 				resume()

@@ -99,7 +99,7 @@ func eachAtOnce(t *testing.T, test func(t *testing.T, e endpoint)) {
 	equal(t, "generations", w.generations(), len(endpoints))
 }
 
-// Four clients read one response: who asked, one from its start, one from its
+// Four clients read one response: the one that asked, one from its start, one from its
 // fifth event, and one that comes after the end.
 func TestFourClients(t *testing.T) {
 	want := answerTo(t, long())
@@ -237,7 +237,7 @@ func TestReload(t *testing.T) {
 	equal(t, "generations", w.generations(), len(endpoints))
 }
 
-// Without resume nobody can come back, and a reload cuts nobody.
+// Without resume no client can come back, and a reload cuts none.
 func TestReloadWithoutResume(t *testing.T) {
 	want := answerTo(t, long())
 	c := serve(t, everything)

@@ -21,7 +21,7 @@ func longPrompt() string {
 	return fmt.Sprintf("%d %s", time.Now().UnixNano(), strings.Repeat("wait for it, ", 100))
 }
 
-// Before its first token the server is silent. The client hears heartbeats, and
+// Before its first token the server is silent. The client gets heartbeats, and
 // then the whole answer.
 func TestSlowModel(t *testing.T) {
 	const heartbeat = 50 * time.Millisecond
@@ -71,7 +71,7 @@ func TestFirstTokenTimeout(t *testing.T) {
 			}
 			equal(t, "code", got.Error.Code, "first_token_timeout")
 			w.ends(t, e.path)
-			idle(t, runner, patience) // the prompt it reads to its end, whoever has left
+			idle(t, runner, patience) // the prompt it reads to its end, whatever the client does
 		})
 	}
 }
@@ -112,13 +112,13 @@ func TestClientLeavesBeforeTheFirstToken(t *testing.T) {
 			}
 			w.ends(t, e.path)
 			resume()
-			idle(t, runner, patience) // the prompt it reads to its end, whoever has left
+			idle(t, runner, patience) // the prompt it reads to its end, whatever the client does
 		})
 	}
 }
 
 // A runner that stops for a while, as on a machine that swaps, costs nothing
-// but time; the client hears heartbeats.
+// but time; the client gets heartbeats.
 func TestPause(t *testing.T) {
 	c := serve(t, everything+"\nheartbeat 100ms")
 	for _, e := range endpoints {

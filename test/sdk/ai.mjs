@@ -1,6 +1,7 @@
-import { DefaultChatTransport, readUIMessageStream } from 'ai';
-
 import { main, question, tool } from './run.mjs';
+
+// The argument is the package: ai, or the alias of another version of it.
+const { DefaultChatTransport, readUIMessageStream } = await import(process.argv[2]);
 
 await main({
   // chat is what useChat does: the transport asks, the reader puts the message

@@ -60,7 +60,7 @@ func (b *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // simulated answers in a provider's format, whatever API the client asks. It
-// does what whoever brings the two together has to do with the request.
+// does with the request what has to be done where the two do not fit.
 func simulated(format string, options llmsim.Options) http.Handler {
 	path := map[string]string{"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "ollama": "/api/chat"}[format]
 	sim := &llmsim.Backend{Options: options}
@@ -173,7 +173,7 @@ func sayInPieces(w http.ResponseWriter, body []byte) {
 }
 
 // cutter stands between the clients and Caddy and cuts connections in the
-// middle of a response, as a network does: whoever reads is told nothing.
+// middle of a response, as a network does: the reader is told nothing.
 type cutter struct {
 	addr    string
 	to      string

@@ -23,7 +23,7 @@ type matrix struct {
 // table is what all tests together have found.
 var table = &matrix{cells: map[[2]string]bool{}, words: map[[2]string]string{}}
 
-// TestMain prints the table, which the README has, after all tests.
+// TestMain prints the table, which docs/wire.md has, after all tests.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if goProgram.dir != "" {

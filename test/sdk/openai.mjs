@@ -1,6 +1,7 @@
-import OpenAI from 'openai';
-
 import { main, question, tool, weather } from './run.mjs';
+
+// The argument is the package: openai, or the alias of another version of it.
+const { default: OpenAI } = await import(process.argv[2]);
 
 const client = run => new OpenAI({ apiKey: 'none', baseURL: `${run.url}/v1`, maxRetries: run.retries ?? 0 });
 

@@ -19,7 +19,7 @@ var failures = map[string]string{
 // frames break no SDK.
 func TestPassedThroughRecordings(t *testing.T) {
 	needNode(t)
-	openai := client{program: npm(t, "openai", "openai.mjs"), dialect: "passthrough", ways: []string{"responses"}}
+	openai := client{program: npm(t, "openai", "openai.mjs", "openai"), dialect: "passthrough", ways: []string{"responses"}}
 	openai.name += ", responses"
 	google := client{
 		program: npm(t, "@google/genai", "google.mjs"), dialect: "passthrough", ways: []string{"generate"},
@@ -67,7 +67,7 @@ type passedOn struct {
 	handler http.Handler
 	fails   bool
 	why     string // part of the error's message
-	silent  bool   // nobody can tell that it is not whole, so no SDK reports an error
+	silent  bool   // a reader cannot tell that it is not whole, so no SDK reports an error
 }
 
 // passings are the ways in which a recording is played to a client.

@@ -22,7 +22,7 @@ type Network struct {
 // line is one connection of a client.
 type line struct {
 	client, server net.Conn
-	frozen         atomic.Bool // what comes from the server is lost, and nobody is told
+	frozen         atomic.Bool // what comes from the server is lost, and neither side is told
 }
 
 func (l *line) close() {

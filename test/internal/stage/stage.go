@@ -65,14 +65,15 @@ func New(tb testing.TB, caddyfile string) *Stage {
 	}
 	s := &Stage{tb: tb, calls: make(map[string]int), cancelled: make(map[string]int)}
 	s.sim.Options = llmsim.Options{Tokens: 60, Interval: 10 * time.Millisecond, TTFT: 20 * time.Millisecond}
-	control := httptest.NewServer(http.HandlerFunc(s.control))
+	control := httptest.NewUnstartedServer(http.HandlerFunc(s.control))
 	tb.Cleanup(control.Close)
-	s.URL = control.URL
+	s.URL = "http://" + control.Listener.Addr().String()
 	s.caddyfile = strings.NewReplacer("BACKEND", rig.NewBackend(tb, s.answer).Addr,
 		"STAGE", strings.TrimPrefix(s.URL, "http://"), "FILES", files).Replace(caddyfile)
 	s.process = rig.StartProcess(tb, s.caddyfile)
 	s.network = NewNetwork(tb, s.process.Addr)
 	s.Addr = s.network.Addr
+	control.Start() // what it uses is there now
 	return s
 }
 
