@@ -80,9 +80,14 @@ func (e *Events) List() []event.Event { return e.list }
 // text. raw is the inside of a JSON string as it was sent; where it is empty,
 // nothing is added.
 func (e *Events) Delta(kind event.Kind, choice int, raw []byte) []byte {
-	if len(raw) == 0 {
+	if len(raw) == 0 { // small enough to be inlined: most calls end here
 		return nil
 	}
+	return e.delta(kind, choice, raw)
+}
+
+// delta is Delta for a piece that is not empty.
+func (e *Events) delta(kind event.Kind, choice int, raw []byte) []byte {
 	text := e.keepText(speaker{kind, choice, 0}, raw)
 	if len(text) > 0 {
 		e.list = append(e.list, event.Event{Kind: kind, Choice: choice, Text: text})
@@ -158,8 +163,12 @@ func (e *Events) Open(choice int) {
 // with the provider's reason; where it is empty, nothing is added.
 func (e *Events) Finish(choice int, raw []byte) {
 	if len(raw) > 0 {
-		e.list = append(e.list, event.Event{Kind: event.Finish, Choice: choice, Finish: word(raw)})
+		e.finish(choice, raw, false)
 	}
+}
+
+func (e *Events) finish(choice int, raw []byte, blocked bool) {
+	e.list = append(e.list, event.Event{Kind: event.Finish, Choice: choice, Finish: word(raw), Blocked: blocked})
 }
 
 // Block tells that a choice has ended because the prompt, or what came of it,
@@ -167,7 +176,7 @@ func (e *Events) Finish(choice int, raw []byte) {
 // where it is empty, nothing is added.
 func (e *Events) Block(choice int, raw []byte) {
 	if len(raw) > 0 {
-		e.list = append(e.list, event.Event{Kind: event.Finish, Choice: choice, Finish: word(raw), Blocked: true})
+		e.finish(choice, raw, true)
 	}
 }
 

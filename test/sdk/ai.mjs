@@ -9,7 +9,12 @@ await main({
   async chat(run, got) {
     const transport = new DefaultChatTransport({
       api: `${run.url}/v1/chat/completions`,
-      body: { stream: true, ...(run.tools && { tools: [tool] }), ...(run.maxTokens && { max_tokens: run.maxTokens }) },
+      body: {
+        stream: true,
+        ...(run.tools && { tools: [tool] }),
+        ...(run.maxTokens && { max_tokens: run.maxTokens }),
+        ...(run.choices && { n: run.choices }),
+      },
     });
     const chunks = await transport.sendMessages({
       chatId: 'chat',

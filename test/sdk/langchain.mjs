@@ -25,7 +25,6 @@ await main({
 function read(message, got) {
   got.text = message.text;
   got.reasoning = message.additional_kwargs.reasoning_content ?? '';
-  got.refusal = message.additional_kwargs.refusal ?? '';
   got.tools = (message.tool_call_chunks ?? []).map(c => ({ id: c.id, name: c.name, arguments: c.args }));
   got.finish = message.response_metadata.finish_reason;
   const usage = message.usage_metadata;

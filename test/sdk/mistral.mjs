@@ -10,6 +10,7 @@ await main({
       messages: [{ role: 'user', content: question }],
       ...(run.tools && { tools: [{ type: 'function', function: { ...tool, parameters: weather } }] }),
       ...(run.maxTokens && { maxTokens: run.maxTokens }),
+      ...(run.choices && { n: run.choices }),
     }, { retryCodes });
     for await (const { data } of stream) {
       const choice = data.choices.find(c => c.index === 0);

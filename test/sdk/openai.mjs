@@ -11,6 +11,7 @@ const request = run => ({
   stream_options: { include_usage: true },
   ...(run.tools && { tools: [{ type: 'function', function: { ...tool, parameters: weather } }] }),
   ...(run.maxTokens && { max_tokens: run.maxTokens }),
+  ...(run.choices && { n: run.choices }),
 });
 
 const calls = list => (list ?? []).map(c => ({ id: c.id, name: c.function.name, arguments: c.function.arguments }));

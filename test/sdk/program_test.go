@@ -25,6 +25,7 @@ type run struct {
 	URL       string `json:"url"` // the SDK adds the path of its API
 	Tools     bool   `json:"tools,omitempty"`
 	MaxTokens int    `json:"maxTokens,omitempty"`
+	Choices   int    `json:"choices,omitempty"`
 	Retries   int    `json:"retries,omitempty"`
 }
 

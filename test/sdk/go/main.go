@@ -30,6 +30,7 @@ type run struct {
 	URL       string `json:"url"`
 	Tools     bool   `json:"tools"`
 	MaxTokens int64  `json:"maxTokens"`
+	Choices   int64  `json:"choices"`
 	Retries   int    `json:"retries"`
 }
 

@@ -20,6 +20,7 @@ func askSashabaranov(ctx context.Context, r run, got *outcome) error {
 		Messages:      []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: question}},
 		StreamOptions: &openai.StreamOptions{IncludeUsage: true},
 		MaxTokens:     int(r.MaxTokens),
+		N:             int(r.Choices),
 	}
 	if r.Tools {
 		request.Tools = []openai.Tool{{
