@@ -324,7 +324,7 @@ var (
 // step makes the call that is most urgent.
 func (w *Writer) step() error {
 	w.mu.Lock()
-	announce, verify, about := w.announce && !w.announced, w.verify, w.about
+	announce, verify := w.announce && !w.announced, w.verify
 	ended := w.ended
 	w.verify = false
 	w.mu.Unlock()
@@ -354,10 +354,19 @@ func (w *Writer) step() error {
 	default:
 		return nil
 	}
-	if about == w.described {
-		about = nil
+	return w.write(w.undescribed(), head)
+}
+
+// undescribed returns what has become known of the response and is not written,
+// nil where there is nothing. It is asked after the log was read: what was known
+// before an event was added is written with the event, or before.
+func (w *Writer) undescribed() *About {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.about == w.described {
+		return nil
 	}
-	return w.write(about, head)
+	return w.about
 }
 
 // begin makes the response known where the store could not be asked at first, or

@@ -591,3 +591,42 @@ func TestCancel(t *testing.T) {
 		}
 	})
 }
+
+// lateLog is a log to which the first events come while it is read, and just
+// before them what is known of the response.
+type lateLog struct {
+	*storetest.Log
+	come func()
+}
+
+func (l *lateLog) Since(dst []event.Event, index, bytes int) []event.Event {
+	if come := l.come; come != nil {
+		l.come = nil
+		come()
+	}
+	return l.Log.Since(dst, index, bytes)
+}
+
+// What was known of a response before an event is in the store with the event.
+func TestWriterDescribesFirst(t *testing.T) {
+	play(t, func(s *scene) {
+		s.spec.ID = fanout.NewID()
+		begun, err := s.a.Begin(s.Context(), s.spec)
+		if err != nil {
+			s.Fatal(err)
+		}
+		log := &lateLog{Log: storetest.NewLog()}
+		w := s.a.Write(s.spec, begun.Ref, log, s.owner)
+		log.come = func() {
+			w.Describe(store.About{Format: "f", Model: "m"})
+			log.Add(event.Event{Kind: event.Text, Text: []byte("a")})
+		}
+		w.Describe(store.About{})
+		w.Appended(1, 1)
+		synctest.Wait()
+		meta, err := s.b.Find(s.Context(), s.spec.ID, s.spec.Access)
+		if err != nil || meta.Last != 1 || meta.About.Model != "m" {
+			s.Errorf("%d events, about %+v, %v", meta.Last, meta.About, err)
+		}
+	})
+}
