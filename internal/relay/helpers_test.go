@@ -86,6 +86,14 @@ func newSite(t *testing.T, w way, next enginetest.Handler, options ...func(*site
 	return s
 }
 
+// successor returns the site of the next configuration.
+func (s *site) successor() *site {
+	route := *s.Route
+	next := &site{Route: &route, way: s.way, next: s.next, group: drain.New(drain.Config{}), spec: s.spec, logs: s.logs}
+	next.Drain = next.group
+	return next
+}
+
 // inEveryWay runs a test in a bubble of its own for each way.
 func inEveryWay(t *testing.T, f func(t *testing.T, w way)) {
 	t.Helper()

@@ -326,6 +326,20 @@ func TestRecordIsCompleteAtTheEnd(t *testing.T) {
 	})
 }
 
+// The token counts of a response that has failed are recorded, as far as the
+// provider has sent them: they are paid for.
+func TestUsageOfAFailedResponse(t *testing.T) {
+	t.Parallel()
+	usage := `data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}` + "\n\n"
+	inEveryWay(t, func(t *testing.T, w way) {
+		x := newSite(t, w, script(enginetest.Delta("a"), usage)).ask(t, streams).wait()
+		x.wantOutcome(t, "upstream_truncated")
+		if counts := x.records[0].Snapshot().Usage; counts == nil || counts.Input != 3 || counts.Output != 2 {
+			t.Errorf("usage %+v", counts)
+		}
+	})
+}
+
 func wantComplete(t *testing.T, record *observe.Record) {
 	t.Helper()
 	s := record.Snapshot()

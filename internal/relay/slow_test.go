@@ -27,9 +27,12 @@ func TestBlockHoldsTheUpstreamBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		said := 0
-		s := newSite(t, attached, func(w http.ResponseWriter, _ *http.Request) error {
+		s := newSite(t, attached, func(w http.ResponseWriter, r *http.Request) error {
 			enginetest.EventStream(w)
 			for range 100 {
+				if r.Context().Err() != nil {
+					panic(http.ErrAbortHandler)
+				}
 				if err := enginetest.Say(w, deltas(1, 1)); err != nil {
 					return err
 				}
