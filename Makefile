@@ -32,7 +32,7 @@ build: ## Build bin/caddy, a Caddy with this module and the simulator
 
 test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
 	@scripts/testdeps.sh
-	go run ./scripts/gotest -race -count=1 -timeout 10m $(TESTFLAGS) $(PKG)
+	go run ./scripts/gotest -race -count=1 -timeout 15m $(TESTFLAGS) $(PKG)
 ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory soak SOAK=20s
 	@$(MAKE) --no-print-directory test-ollama

@@ -46,7 +46,7 @@ func documents(t *testing.T) []string {
 	if err != nil || len(docs) == 0 {
 		t.Fatalf("%d files in docs: %v", len(docs), err)
 	}
-	return append(docs, "README.md", "xcaddy.md", "client/README.md", "examples/README.md")
+	return append(docs, "README.md", "CONTRIBUTING.md", "xcaddy.md", "deploy/README.md", "client/README.md", "examples/README.md")
 }
 
 // Every Caddyfile in the documents and examples can be loaded.

@@ -29,6 +29,7 @@ var modules = [][2]string{
 	{"Drain", "drain"},
 	{"Control", "http.handlers.llm_stream_control"},
 	{"App", "llm_stream, the app"},
+	{"Config", "llm_stream.stores.redis"},
 	{"Playground", "http.handlers.llm_stream_playground"},
 }
 
@@ -70,7 +71,8 @@ func jsonReference(t *testing.T) string {
 	return b.String()
 }
 
-// structTypes returns the structs of this package by name.
+// structTypes returns the structs of this package by name, and the configuration of
+// the store Redis.
 func structTypes(t *testing.T) map[string]*ast.StructType {
 	t.Helper()
 	types := make(map[string]*ast.StructType)
@@ -78,7 +80,7 @@ func structTypes(t *testing.T) map[string]*ast.StructType {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range files {
+	for _, name := range append(files, "internal/store/redis/config.go") {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +123,10 @@ func jsonType(expr ast.Expr) string {
 		return "object"
 	case *ast.ArrayType:
 		return "list of strings"
-	case *ast.SelectorExpr: // caddy.Duration
+	case *ast.SelectorExpr:
+		if e.Sel.Name == "RawMessage" { // of a guest module
+			return "object"
+		}
 		return "duration"
 	case *ast.Ident:
 		switch e.Name {
@@ -129,6 +134,8 @@ func jsonType(expr ast.Expr) string {
 			return "true or false"
 		case "int", "int64":
 			return "number"
+		case "Duration":
+			return "duration"
 		}
 	}
 	return "string"

@@ -44,10 +44,10 @@ func (*MemoryStore) CaddyModule() caddy.ModuleInfo {
 // UnmarshalCaddyfile sets up the store from Caddyfile tokens: it has no options.
 func (*MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // its name
-	if err := noArgs(d); err != nil {
-		return err
+	if d.NextArg() || d.NextBlock(0) {
+		return d.Err("store: memory takes no argument and has no options")
 	}
-	return newOptionBlock(d).unmarshal(0, nil)
+	return nil
 }
 
 // RedisStore shares responses with other replicas through Redis 7, or Valkey: one
@@ -80,16 +80,16 @@ func (s *RedisStore) Validate() error { return s.Config.Validate() }
 func (s *RedisStore) open() (store.Store, error) { return redis.Open(s.Config) }
 
 // UnmarshalCaddyfile sets up the store from Caddyfile tokens; for the syntax see
-// the README.
+// redis.Config.
 func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // its name
 	if !d.AllArgs(&s.URL) {
-		return d.ArgErr()
+		return d.Err("store: redis takes one argument, its url")
 	}
 	set := func(option string) func() error {
 		return func() error {
 			if err := s.Set(option, d.RemainingArgs()...); err != nil {
-				return d.Err(err.Error())
+				return d.Errf("store: %w", err)
 			}
 			return nil
 		}
@@ -104,7 +104,7 @@ func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // unmarshalStore sets up a store as JSON from the Caddyfile option of the app.
 func unmarshalStore(d *caddyfile.Dispenser, raw *json.RawMessage) error {
 	if !d.NextArg() {
-		return d.ArgErr()
+		return d.Err("store: takes the name of a store")
 	}
 	name := d.Val()
 	module, err := caddyfile.UnmarshalModule(d, storeNamespace+"."+name)

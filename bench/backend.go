@@ -29,9 +29,6 @@ const (
 		`"created":1790000000,"model":"sim-1-2026-10-01","service_tier":"default",` +
 		`"system_fingerprint":"fp_5d1c8e07aa","choices":[{"index":0,"delta":`
 	chunkEnd = `,"logprobs":null,"finish_reason":null}],"usage":null}` + "\n\n"
-
-	// batch is how many tokens a stream without pause writes at once.
-	batch = 64
 )
 
 // backend simulates an LLM behind OpenAI's chat completions, on HTTP/1.1. Every
@@ -170,16 +167,13 @@ func appendEnd(dst []byte, tokens int) []byte {
 	return fmt.Appendf(dst, "%x\r\n%s\r\n0\r\n\r\n", len(event), event)
 }
 
-// flood writes a response without pause.
+// flood writes a response without pause, one write for each token.
 func (b *backend) flood(conn net.Conn, buf []byte, tokens int) error {
 	for i := range tokens {
-		buf = b.appendToken(buf, i)
-		if i%batch == batch-1 {
-			if _, err := conn.Write(buf); err != nil {
-				return err
-			}
-			buf = buf[:0]
+		if _, err := conn.Write(b.appendToken(buf, i)); err != nil {
+			return err
 		}
+		buf = buf[:0]
 	}
 	_, err := conn.Write(appendEnd(buf, tokens))
 	return err

@@ -27,6 +27,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -89,7 +90,7 @@ func plan(full, peers bool) []section {
 		clients: 500, perSecond: 20, ramp: 2 * time.Second, settle: 2 * time.Second, hold: 10 * time.Second,
 		pad: 2000,
 	}
-	flood := load{clients: 200, tokens: 20000}
+	flood := load{clients: 200, tokens: 10000}
 	if full {
 		one = load{clients: 9800, perSecond: 2, ramp: 10 * time.Second, settle: 5 * time.Second, hold: 20 * time.Second}
 		many = one
@@ -150,14 +151,27 @@ func benchMain(args []string) error {
 		}
 	}
 	b := &bench{caddy: *binary, profiles: *profiles, clock: clock{time.Now()}}
+	busy := loadAverage()
 	rows, err := b.run(plan(*full, *peers), *runs, pattern)
 	if err != nil {
 		return err
 	}
 	var report strings.Builder
 	printReport(&report, rows)
+	fmt.Fprintf(&report, "Load average of the %d cores: %s before, %s at the end.\n", runtime.NumCPU(), busy, loadAverage())
 	_, err = os.Stdout.WriteString(report.String())
 	return err
+}
+
+// loadAverage returns that of the last minute. Latency on a machine that has
+// other work to do says little.
+func loadAverage() string {
+	average, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(average), " ")
+	return one
 }
 
 // row is one line of the table, with a result for each run.
@@ -225,7 +239,7 @@ func (b *bench) measure(r *row) (result, error) {
 	}
 	if b.profiles != "" && proxy != nil {
 		name := strings.ReplaceAll(r.section.name+"-"+r.subject.name, " ", "-")
-		proxy.profileTo = filepath.Join(b.profiles, name+".heap")
+		proxy.profileTo = filepath.Join(b.profiles, name)
 	}
 	loader := &loader{load: l, clock: b.clock, to: to, watch: proxy}
 	if err := loader.run(); err != nil {

@@ -37,7 +37,7 @@ type process struct {
 	addr   netip.AddrPort
 	admin  netip.AddrPort // Caddy's admin endpoint, where there is one
 
-	profileTo string // where its heap profile goes, or empty
+	profileTo string // where its heap profile goes, without an ending, or empty
 }
 
 // freePort returns an address of this machine that nothing listens on.
@@ -267,17 +267,22 @@ func field(b []byte, i int) (int64, error) {
 	return strconv.ParseInt(string(fields[i]), 10, 64)
 }
 
-// profile writes the heap profile of a Caddy to its file, if that is asked for.
+// profile writes the heap profile of a Caddy, if that is asked for.
 func (p *process) profile() error {
 	if p == nil || p.profileTo == "" || !p.admin.IsValid() {
 		return nil
 	}
-	// As text: only that has the runtime's own figures at its end.
-	profile, err := p.ask("/debug/pprof/heap?debug=1")
-	if err != nil {
-		return err
+	// The text has the runtime's own figures at its end, the other the names.
+	for name, query := range map[string]string{".heap": "gc=1", ".txt": "debug=1"} {
+		profile, err := p.ask("/debug/pprof/heap?" + query)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(p.profileTo+name, profile, 0o600); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(p.profileTo, profile, 0o600)
+	return nil
 }
 
 // ask returns what Caddy's admin endpoint answers.
@@ -296,7 +301,11 @@ func (p *process) ask(path string) ([]byte, error) {
 
 // live returns what a Caddy's heap and stacks hold after a collection, in bytes.
 func (p *process) live() (total int64, err error) {
-	profile, err := p.ask("/debug/pprof/heap?gc=1&debug=1")
+	const path = "/debug/pprof/heap?gc=1&debug=1"
+	if _, err := p.ask(path); err != nil { // what pools hold survives one collection
+		return 0, err
+	}
+	profile, err := p.ask(path)
 	if err != nil {
 		return 0, err
 	}

@@ -12,8 +12,13 @@ import (
 	"time"
 
 	_ "github.com/caddy-llmstream/caddy-llmstream" // the handler under load
+	"github.com/caddy-llmstream/caddy-llmstream/fanout"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/event"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/llmsim"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/redistest"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/store"
+	"github.com/caddy-llmstream/caddy-llmstream/internal/store/redis"
 )
 
 // startCaddy runs a Caddy before a simulated backend, and returns it with the
@@ -29,8 +34,13 @@ func startCaddy(t *testing.T) (c *rig.Caddy, admin string) {
 		sim.ServeHTTP(w, r)
 	})
 	admin = rig.FreeAddr(t)
-	return rig.Start(t, strings.NewReplacer("BACKEND", backend.Addr, "ADMIN", admin).Replace(`{
+	shared := redistest.Start(t)
+	elsewhere(t, shared.URL())
+	return rig.Start(t, strings.NewReplacer("BACKEND", backend.Addr, "REDIS", shared.URL(), "ADMIN", admin).Replace(`{
 	admin ADMIN
+	llm_stream {
+		store redis REDIS
+	}
 }
 ADDR {
 	handle_path /narrow/* {
@@ -69,6 +79,58 @@ ADDR {
 }`)), admin
 }
 
+// elsewhereID is the id of a response that another replica produces.
+const elsewhereID = "0123456789abcdefghijkl"
+
+// elsewhere is another replica, whose one response goes on until the test ends.
+func elsewhere(t *testing.T, url string) {
+	t.Helper()
+	opened, err := redis.Open(redis.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := store.Join(opened, nil)
+	stream := fanout.NewStream(elsewhereID, 0)
+	spec := &store.Spec{
+		ID: elsewhereID, Access: fanout.Access{Scope: "127.0.0.1"}, Dialect: "text", Started: time.Now(), Keep: time.Minute,
+	}
+	writer := replica.Write(spec, store.Ref{}, store.LogOf(stream), carefree{})
+	var speaking sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	speaking.Go(func() {
+		for ctx.Err() == nil {
+			word := []event.Event{{Kind: event.Text, Text: []byte("word ")}}
+			if err := stream.Append(word); err != nil {
+				t.Error(err)
+			}
+			writer.Appended(1, len(word[0].Text))
+			pause(ctx, 20*time.Millisecond)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		speaking.Wait()
+		_ = replica.Close(context.Background())
+		_ = opened.Close()
+	})
+}
+
+// carefree is the owner of a response that nobody does anything to.
+type carefree struct{}
+
+func (carefree) CancelRequested() {}
+func (carefree) Superseded()      {}
+func (carefree) LocalOnly(bool)   {}
+
+// follows follows the response of the other replica for a moment.
+func follows(ctx context.Context, addr string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	open(ctx, addr, "/kept/llm/streams/"+elsewhereID, nil, func(resp *http.Response) {
+		_, _ = io.Copy(io.Discard, resp.Body)
+	})
+}
+
 // visitor does one thing to a Caddy, again and again. What comes of it the
 // metrics tell.
 type visitor func(ctx context.Context, addr string)
@@ -91,6 +153,7 @@ var visitors = []visitor{
 	reads("/kept"+chat, "Last-Event-ID", "0000000000000000000000:1"), // unknown
 	lags,
 	stalls,
+	follows,
 }
 
 // load has all visitors come until the test ends.

@@ -145,6 +145,8 @@ var known = map[string][]string{
 	"Outcomes":                     {"client_gone", "done", "first_token_timeout", "slow_client", "upstream_error", "upstream_truncated"},
 	"Failures":                     {"first_token_timeout", "upstream_error", "upstream_truncated"},
 	"Responses in this time range": {"anthropic-messages done", "openai-chat done", "openai-chat upstream_truncated", "unknown first_token_timeout"},
+	"Calls of the store":           {"append", "begin", "beat"},
+	"Bytes and events written":     {""},
 	"Clients told to reconnect":    {"slow_client"},
 	"Resumes":                      {"resumed", "unknown"},
 }

@@ -104,7 +104,7 @@ func TestReloadSpreadsReturns(t *testing.T) {
 func TestWhoStaysAtReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := drain.New(config)
-		bound, outliving, channel := visit(g, drain.Never, false), visit(g, drain.OnReload, false), visit(g, drain.Always, false)
+		bound, outliving, channel := visit(g, drain.Never, false), visit(g, drain.OnExit, false), visit(g, drain.Always, false)
 		g.Reload(drain.Always) // no configuration takes responses over
 		late := visit(g, drain.Always, false)
 		time.Sleep(time.Hour)
@@ -125,6 +125,7 @@ func TestExit(t *testing.T) {
 		g := drain.New(config)
 		channel, bound, outliving := visit(g, drain.Always, false), visit(g, drain.Never, false), visit(g, drain.OnReload, false)
 		stubborn, early := visit(g, drain.Never, true), visit(g, drain.Never, false)
+		shared := visit(g, drain.OnExit, false)
 		g.Exit(time.Now().Add(30 * time.Second))
 		g.Exit(time.Now())
 		g.Reload(drain.OnReload)
@@ -137,6 +138,9 @@ func TestExit(t *testing.T) {
 		time.Sleep(time.Hour)
 		channel.check(t, "channel", channel.away.Load(), -1, -1)
 		bound.check(t, "bound", -1, 30_000, -1)
+		if at := shared.away.Load(); at < 0 || at >= 5000 {
+			t.Errorf("one whose response is shared leaves at %d ms", at)
+		}
 		outliving.check(t, "outlives a reload", -1, 30_000, -1)
 		stubborn.check(t, "stubborn", -1, 30_000, 30_300)
 		late.check(t, "late", -1, 20_000, 20_300)

@@ -331,3 +331,32 @@ func TestDescribeKeepsWhatIsKnown(t *testing.T) {
 		}
 	})
 }
+
+// A response whose grace is over goes on as long as it is followed where the
+// registry does not see it.
+func TestFollowedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := fanout.NewRegistry()
+		followed := true
+		var cause error
+		r, _, err := reg.Begin(fanout.NewID(), fanout.Spec{
+			Grace: time.Minute, Followed: func() bool { return followed }, Cancel: func(err error) { cause = err },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Follow(0); err != nil {
+			t.Fatal(err)
+		}
+		r.Leave()
+		after(10*time.Minute + time.Second)
+		if cause != nil {
+			t.Fatalf("it is cancelled: %v", cause)
+		}
+		followed = false
+		after(time.Minute)
+		if !errors.Is(cause, fanout.ErrAbandoned) {
+			t.Errorf("it is not cancelled: %v", cause)
+		}
+	})
+}

@@ -17,10 +17,10 @@ import (
 )
 
 // texts returns n texts: t1 and so on.
-func texts(from, n int) []string {
+func texts(n int) []string {
 	var all []string
 	for i := range n {
-		all = append(all, fmt.Sprintf("t%d", from+i))
+		all = append(all, fmt.Sprintf("t%d", 1+i))
 	}
 	return all
 }
@@ -35,7 +35,7 @@ func lag(t *testing.T, c *connection, f *deliver.Follower, held time.Duration, n
 	result := make(chan error, 1)
 	go func() { result <- f.Step() }()
 	synctest.Wait()
-	for _, text := range texts(1, n) {
+	for _, text := range texts(n) {
 		c.say(t, text)
 	}
 	time.Sleep(held)
@@ -59,10 +59,10 @@ func TestSlowClients(t *testing.T) {
 	}
 	var single strings.Builder
 	single.WriteString(frame(1, "first"))
-	for i, text := range texts(1, 10) {
+	for i, text := range texts(10) {
 		single.WriteString(frame(i+2, text))
 	}
-	merged := frame(1, "first") + frame(11, strings.Join(texts(1, 10), ""))
+	merged := frame(1, "first") + frame(11, strings.Join(texts(10), ""))
 	for name, tc := range map[string]struct {
 		policy deliver.Policy
 		held   time.Duration
@@ -149,7 +149,7 @@ func TestWhatALogHasForgotten(t *testing.T) {
 		c := connect(t)
 		c.log.Window(4)
 		f := c.follow(deliver.Pace{Policy: policy, Events: 4})
-		for _, text := range texts(1, 10_000) {
+		for _, text := range texts(10_000) {
 			c.say(t, text)
 		}
 		c.log.End(done)
@@ -169,7 +169,7 @@ func TestReplayingIsNotSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, policy := range []deliver.Policy{deliver.SlowDrop, deliver.SlowDisconnect, deliver.SlowCoalesce} {
 			c := connect(t)
-			for _, text := range texts(1, 100) {
+			for _, text := range texts(100) {
 				c.say(t, text)
 			}
 			f := c.follow(deliver.Pace{Policy: policy, Events: 4, Resumable: true})
@@ -182,7 +182,7 @@ func TestReplayingIsNotSlow(t *testing.T) {
 			if err := <-result; err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "body", c.Body(), frame(100, strings.Join(texts(1, 100), "")))
+			equal(t, "body", c.Body(), frame(100, strings.Join(texts(100), "")))
 			equal(t, "over", f.Over(), false)
 			c.say(t, "a")
 			c.say(t, "b")
@@ -306,7 +306,7 @@ func TestWriteTimeoutThroughAnOverrider(t *testing.T) {
 		idle := new(overrider)
 		c := connect(t, writeTimeout(timeout), func(c *connection) { c.config.Idle = idle })
 		f := c.follow(deliver.Pace{Policy: deliver.SlowBlock, Events: 64})
-		for _, text := range texts(1, 5) {
+		for _, text := range texts(5) {
 			c.say(t, text)
 			step(t, f)
 		}

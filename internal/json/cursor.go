@@ -449,12 +449,6 @@ func Unquote(raw []byte) string {
 	return string(AppendPlain(make([]byte, 0, len(text)), text))
 }
 
-// StandsFor reports whether the inside of a JSON string stands for text, which
-// Unquote has returned.
-func StandsFor(raw []byte, text string) bool {
-	return string(raw) == text || Unquote(raw) == text
-}
-
 // AppendCompact appends a JSON value, as a Cursor reads it, as JSON by the
 // letter: without white space, with every string as escaped text, and with
 // null for NaN and Infinity. ok is false where raw is no value, or something in

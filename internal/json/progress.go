@@ -2,12 +2,15 @@ package json
 
 // Progress follows a JSON object or array that comes in fragments of escaped
 // text, JSON within JSON as the arguments of a tool call are, to know whether
-// it is whole.
+// it is whole. It looks at strings and brackets alone, since it is on the way of
+// every fragment.
 type Progress struct {
-	scan  Scanner
-	begun bool
-	free  bool
-	whole bool
+	depth    int
+	begun    bool
+	free     bool
+	whole    bool
+	inString bool
+	escape   bool // the next byte of the string is part of an escape
 }
 
 // Begun reports whether there was more than white space.
@@ -29,26 +32,32 @@ func (p *Progress) Feed(escaped []byte) {
 			if c = escaped[i]; c != '"' && c != '\\' {
 				c = ' ' // a control character, or one that means as much as a letter
 			}
-		} else if n := p.scan.Content(escaped[i:]); n > 0 {
-			i += n - 1
-			continue
 		}
-		p.next(c)
+		switch {
+		case p.escape:
+			p.escape = false
+		case p.inString:
+			p.inString = c != '"'
+			p.escape = c == '\\'
+		default:
+			p.outside(c)
+		}
 	}
 }
 
-func (p *Progress) next(c byte) {
+// outside takes a byte that is not in a string.
+func (p *Progress) outside(c byte) {
 	if !p.begun && c > ' ' {
 		p.begun, p.free = true, c != '{'
 	}
-	if p.free {
-		return
-	}
-	switch p.scan.Next(c) {
-	case Opening:
+	switch c {
+	case '"':
+		p.inString = true
+	case '{', '[':
+		p.depth++
 		p.whole = false
-	case Closing:
-		p.whole = p.scan.Depth() <= 0
-	case Space, Comma, Colon, Begin, Content, End, Scalar:
+	case '}', ']':
+		p.depth--
+		p.whole = p.depth <= 0
 	}
 }

@@ -240,7 +240,7 @@ func (d *anthropic) startBlock(e *anthropicEvent, out *Events) {
 		if !b.whole {
 			input = nil
 		}
-		out.OpenTool(0, event.Tool{Index: b.call, ID: json.Unquote(id), Name: json.Unquote(name)}, arguments{object: input})
+		out.OpenTool(0, event.Tool{Index: b.call, ID: callID(id), Name: word(name)}, arguments{object: input})
 		d.addBlock(b)
 	default:
 		out.Silent()

@@ -87,7 +87,7 @@ func (d *bedrockConverse) decode(name string, c *json.Cursor, out *Events) {
 		// A server_tool_use is a tool that the provider runs itself.
 		if e.isTool && (len(e.toolType) == 0 || string(e.toolType) == "tool_use") {
 			call := d.calls.open(toolCall{index: e.block})
-			out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(e.toolID), Name: json.Unquote(e.toolName)}, arguments{})
+			out.OpenTool(0, event.Tool{Index: call.canonical, ID: callID(e.toolID), Name: word(e.toolName)}, arguments{})
 		}
 	case "messageStop":
 		out.Finish(0, e.stopReason)

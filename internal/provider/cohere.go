@@ -74,7 +74,7 @@ func (d *cohere) Decode(ev sse.Event, out *Events) error {
 		out.Identify(nil, e.id)
 	case "tool-call-start":
 		call := d.calls.open(toolCall{index: e.index})
-		out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(e.tool.id), Name: json.Unquote(e.tool.name)}, e.tool.args)
+		out.OpenTool(0, event.Tool{Index: call.canonical, ID: callID(e.tool.id), Name: word(e.tool.name)}, e.tool.args)
 	case "tool-call-delta":
 		if call := d.calls.find(e.index); call != nil {
 			out.Tool(0, call.canonical, e.tool.args)

@@ -116,7 +116,7 @@ func (d *cohereV1) decodeChunk(delta []byte, out *Events) {
 	switch {
 	case len(name) > 0:
 		call = d.calls.open(toolCall{index: index})
-		out.OpenTool(0, event.Tool{Index: call.canonical, Name: json.Unquote(name)}, arguments{text: params})
+		out.OpenTool(0, event.Tool{Index: call.canonical, Name: word(name)}, arguments{text: params})
 	case call != nil:
 		out.Tool(0, call.canonical, arguments{text: params})
 	}
@@ -141,7 +141,7 @@ func (d *cohereV1) decodeCalls(calls []byte, out *Events) {
 		}
 		if !chunks && !c.Bad() {
 			call := d.calls.open(toolCall{index: -1})
-			out.OpenTool(0, event.Tool{Index: call.canonical, Name: json.Unquote(name)}, arguments{object: params})
+			out.OpenTool(0, event.Tool{Index: call.canonical, Name: word(name)}, arguments{object: params})
 		}
 	}
 }

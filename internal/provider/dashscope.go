@@ -39,7 +39,7 @@ type dashScopeChoice struct {
 // dashScopeCall is one tool call.
 type dashScopeCall struct {
 	index int64
-	id    string // as it was sent
+	id    string
 	args  growing
 }
 
@@ -212,7 +212,7 @@ func (ch *dashScopeChoice) emitCalls(calls []byte, choice int, isLast bool, out 
 		call, place, isNew := ch.call(&f)
 		args := arguments{text: call.args.next(f.args.text, isLast), object: f.args.object}
 		if isNew {
-			tool := event.Tool{Index: place, ID: json.Unquote(f.id), Name: json.Unquote(f.name)}
+			tool := event.Tool{Index: place, ID: callID(f.id), Name: word(f.name)}
 			call.args.said.add(out.OpenTool(choice, tool, args))
 		} else {
 			call.args.said.add(out.Tool(choice, place, args))
@@ -224,7 +224,7 @@ func (ch *dashScopeChoice) emitCalls(calls []byte, choice int, isLast bool, out 
 // passed on, and whether this is the first fragment of it.
 func (ch *dashScopeChoice) call(f *chatFragment) (call *dashScopeCall, index int, isNew bool) {
 	for i := len(ch.calls) - 1; i >= 0; i-- {
-		if call := &ch.calls[i]; call.index == f.index && (len(f.id) == 0 || string(f.id) == call.id) {
+		if call := &ch.calls[i]; call.index == f.index && (len(f.id) == 0 || isCallID(f.id, call.id)) {
 			return call, ch.gone + i, false
 		}
 	}
@@ -232,7 +232,7 @@ func (ch *dashScopeChoice) call(f *chatFragment) (call *dashScopeCall, index int
 		ch.calls = append(ch.calls[:0], ch.calls[maxCalls/2:]...)
 		ch.gone += maxCalls / 2
 	}
-	ch.calls = append(ch.calls, dashScopeCall{index: f.index, id: string(f.id)})
+	ch.calls = append(ch.calls, dashScopeCall{index: f.index, id: callID(f.id)})
 	last := len(ch.calls) - 1
 	return &ch.calls[last], ch.gone + last, true
 }

@@ -177,7 +177,7 @@ func (r *Reader) judgeAll(atEnd bool) {
 // pings and errors never tell the format.
 func (r *Reader) judge(ev sse.Event, atEnd bool) {
 	p := probe{name: string(ev.Name), api: formatOfPath(r.opts.Path), object: objectOf(ev.Data)}
-	switch what := common(ev); {
+	switch what := common(&ev); {
 	case what == commonEmpty, what == commonPing, p.typ() == "ping":
 		return
 	case what == commonDone:
@@ -281,7 +281,7 @@ func (r *Reader) decodeFrom(f *format, ev sse.Event, atEnd bool) {
 	split := r.split
 	r.begin(f)
 	r.split = split
-	if r.decode(ev, atEnd); !r.ended {
+	if r.decode(&ev, atEnd); !r.ended {
 		r.drain(atEnd)
 	}
 }

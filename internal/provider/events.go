@@ -80,9 +80,14 @@ func (e *Events) List() []event.Event { return e.list }
 // text. raw is the inside of a JSON string as it was sent; where it is empty,
 // nothing is added.
 func (e *Events) Delta(kind event.Kind, choice int, raw []byte) []byte {
-	if len(raw) == 0 {
+	if len(raw) == 0 { // small enough to be inlined: most calls end here
 		return nil
 	}
+	return e.delta(kind, choice, raw)
+}
+
+// delta is Delta for a piece that is not empty.
+func (e *Events) delta(kind event.Kind, choice int, raw []byte) []byte {
 	text := e.keepText(speaker{kind, choice, 0}, raw)
 	if len(text) > 0 {
 		e.list = append(e.list, event.Event{Kind: kind, Choice: choice, Text: text})
@@ -158,8 +163,12 @@ func (e *Events) Open(choice int) {
 // with the provider's reason; where it is empty, nothing is added.
 func (e *Events) Finish(choice int, raw []byte) {
 	if len(raw) > 0 {
-		e.list = append(e.list, event.Event{Kind: event.Finish, Choice: choice, Finish: word(raw)})
+		e.finish(choice, raw, false)
 	}
+}
+
+func (e *Events) finish(choice int, raw []byte, blocked bool) {
+	e.list = append(e.list, event.Event{Kind: event.Finish, Choice: choice, Finish: word(raw), Blocked: blocked})
 }
 
 // Block tells that a choice has ended because the prompt, or what came of it,
@@ -167,7 +176,7 @@ func (e *Events) Finish(choice int, raw []byte) {
 // where it is empty, nothing is added.
 func (e *Events) Block(choice int, raw []byte) {
 	if len(raw) > 0 {
-		e.list = append(e.list, event.Event{Kind: event.Finish, Choice: choice, Finish: word(raw), Blocked: true})
+		e.finish(choice, raw, true)
 	}
 }
 
@@ -203,9 +212,13 @@ func (e *Events) Identify(model, id []byte) {
 const maxWord = 256
 
 // word returns what the inside of a JSON string stands for, cut to maxWord.
-func word(raw []byte) string {
+func word(raw []byte) string { return cut(wordOf(raw), maxWord) }
+
+// wordOf returns what the inside of a JSON string stands for, of a longer one
+// than maxWord only so much that this shows.
+func wordOf(raw []byte) string {
 	// An escape has at most six bytes for one of the text.
-	return cut(json.Unquote(raw[:min(len(raw), 6*(maxWord+1))]), maxWord)
+	return json.Unquote(raw[:min(len(raw), 6*(maxWord+1))])
 }
 
 // cut returns text, which is valid UTF-8, cut to at most n bytes between two

@@ -182,7 +182,7 @@ func (cand *geminiCandidate) decodeCall(call []byte, index int, out *Events) boo
 	}
 	if len(name) > 0 {
 		cand.endCall(index, out)
-		tool := event.Tool{Index: cand.opened, ID: json.Unquote(id), Name: json.Unquote(name)}
+		tool := event.Tool{Index: cand.opened, ID: callID(id), Name: word(name)}
 		cand.opened++
 		if !more && partial == nil {
 			if args == nil {

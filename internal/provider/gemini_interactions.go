@@ -13,11 +13,14 @@ import (
 //
 // An interaction is made of steps: thoughts, model output, and tool calls, of
 // which those of type function_call are for the client. Revisions of the API
-// before May 2026 called the steps contents, and sent tool calls whole.
+// before May 2026 called the steps contents, and sent tool calls whole. An
+// interaction that is completed may repeat its steps, then called outputs.
 type geminiInteractions struct {
-	calls toolCalls // for the client, by index of the step
-	usage apartCounts
-	begun bool
+	calls   toolCalls // for the client, by index of the step
+	said    spoken
+	thought spoken
+	usage   apartCounts
+	begun   bool
 }
 
 func newGeminiInteractions() Decoder { return new(geminiInteractions) }
@@ -91,45 +94,19 @@ func (d *geminiInteractions) Decode(ev sse.Event, out *Events) error {
 // decodeStep reads the start of a step, or a delta of it. They have the same
 // members under the same names, but for the type of a part of the arguments.
 func (d *geminiInteractions) decodeStep(step []byte, index int64, isStart bool, out *Events) {
-	var kind, text, id, name, content []byte
-	var args arguments
-	c := json.MakeCursor(step)
-	for ok := c.Enter('{'); ok; ok = c.More('{') {
-		switch string(c.Key()) {
-		case "type":
-			kind = c.Str()
-		case "text":
-			text = c.Str()
-		case "content", "summary":
-			content = c.Raw()
-		case "id":
-			id = c.Str()
-		case "name":
-			name = c.Str()
-		case "arguments":
-			if c.Peek() == '{' {
-				args.object = c.Raw()
-			} else {
-				args.text = c.Str()
-			}
-		default:
-			c.Skip()
-		}
-	}
-	switch string(kind) {
-	case "text":
-		out.Delta(event.Text, 0, text)
-	case "model_output":
-		emitContents(event.Text, content, out)
+	var s interactionsStep
+	s.read(step)
+	args := s.args
+	switch string(s.kind) {
+	case "text", "model_output":
+		s.eachText(func(text []byte) { d.said.add(out.Delta(event.Text, 0, text)) })
 	case "thought", "thought_summary":
-		out.Delta(event.Reasoning, 0, text)
-		emitContents(event.Reasoning, content, out)
+		s.eachText(func(text []byte) { d.thought.add(out.Delta(event.Reasoning, 0, text)) })
 	case "function_call":
 		if isStart && !hasMembers(args.object) {
 			args = arguments{} // they come in parts
 		}
-		call := d.calls.open(toolCall{index: index, whole: !args.empty()})
-		out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(id), Name: json.Unquote(name)}, args)
+		d.openCall(&s, args, index, out)
 	case "arguments_delta":
 		if call := d.calls.find(index); call != nil && !call.whole {
 			out.Tool(0, call.canonical, args)
@@ -141,21 +118,84 @@ func (d *geminiInteractions) decodeStep(step []byte, index int64, isStart bool, 
 	}
 }
 
-// emitContents adds the texts of a list of contents, or of one.
-func emitContents(kind event.Kind, contents []byte, out *Events) {
-	c := json.MakeCursor(contents)
+// openCall adds the start of a tool call.
+func (d *geminiInteractions) openCall(s *interactionsStep, args arguments, index int64, out *Events) {
+	call := d.calls.open(toolCall{index: index, whole: !args.empty()})
+	out.OpenTool(0, event.Tool{Index: call.canonical, ID: callID(s.id), Name: word(s.name)}, args)
+}
+
+// interactionsStep is a step, or a delta of it: the insides of strings, other
+// values whole. What is not there is nil.
+type interactionsStep struct {
+	kind, text, id, name []byte
+	content              []byte // a text, or a list of texts
+	args                 arguments
+}
+
+func (s *interactionsStep) read(step []byte) {
+	c := json.MakeCursor(step)
+	for ok := c.Enter('{'); ok; ok = c.More('{') {
+		switch string(c.Key()) {
+		case "type":
+			s.kind = c.Str()
+		case "text":
+			s.text = c.Str()
+		case "content", "summary":
+			s.content = c.Raw()
+		case "id":
+			s.id = c.Str()
+		case "name":
+			s.name = c.Str()
+		case "arguments":
+			if c.Peek() == '{' {
+				s.args.object = c.Raw()
+			} else {
+				s.args.text = c.Str()
+			}
+		default:
+			c.Skip()
+		}
+	}
+}
+
+// eachText calls visit for the texts of a step.
+func (s *interactionsStep) eachText(visit func(text []byte)) {
+	visit(s.text)
+	c := json.MakeCursor(s.content)
 	if c.Peek() == '{' {
-		out.Delta(kind, 0, c.Field("text"))
+		visit(c.Field("text"))
 		return
 	}
 	for ok := c.Enter('['); ok; ok = c.More('[') {
-		out.Delta(kind, 0, c.Field("text"))
+		visit(c.Field("text"))
+	}
+}
+
+// repeatSteps adds what was not streamed of the steps of an interaction that is
+// completed, given whole.
+func (d *geminiInteractions) repeatSteps(steps []byte, out *Events) {
+	said, thought := repetition{streamed: d.said}, repetition{streamed: d.thought}
+	streamed := d.calls.opened > 0
+	c := json.MakeCursor(steps)
+	for ok := steps != nil && c.Enter('['); ok; ok = c.More('[') {
+		var s interactionsStep
+		s.read(c.Raw())
+		switch string(s.kind) {
+		case "text", "model_output":
+			s.eachText(func(text []byte) { out.Delta(event.Text, 0, said.rest(text)) })
+		case "thought":
+			s.eachText(func(text []byte) { out.Delta(event.Reasoning, 0, thought.rest(text)) })
+		case "function_call":
+			if !streamed {
+				d.openCall(&s, s.args, -1, out)
+			}
+		}
 	}
 }
 
 // decodeInteraction reads the interaction that an event carries.
 func (d *geminiInteractions) decodeInteraction(interaction []byte, isEnd bool, out *Events) {
-	var id, model, status []byte
+	var id, model, status, steps []byte
 	usage := noUsage
 	failed := false
 	c := json.MakeCursor(interaction)
@@ -169,6 +209,8 @@ func (d *geminiInteractions) decodeInteraction(interaction []byte, isEnd bool, o
 			status = c.Str()
 		case "usage":
 			usage = d.usage.read(&c)
+		case "steps", "outputs":
+			steps = c.Raw()
 		case "error":
 			failed = isError(c.Raw())
 		default:
@@ -180,6 +222,7 @@ func (d *geminiInteractions) decodeInteraction(interaction []byte, isEnd bool, o
 		return
 	}
 	out.Usage(usage)
+	d.repeatSteps(steps, out)
 	switch {
 	case failed:
 		out.Fail(sse.Event{Data: interaction})

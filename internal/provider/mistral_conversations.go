@@ -150,13 +150,13 @@ func (e *conversationEvent) emitContent(out *Events) {
 // decodeCall adds a fragment of a function call, the first of which opens it.
 func (d *mistralConversations) decodeCall(e *conversationEvent, out *Events) {
 	for i := len(d.calls.list) - 1; i >= 0; i-- {
-		if call := &d.calls.list[i]; len(e.callID) == 0 || string(e.callID) == call.id {
+		if call := &d.calls.list[i]; len(e.callID) == 0 || isCallID(e.callID, call.id) {
 			out.Tool(0, call.canonical, e.args)
 			return
 		}
 	}
-	call := d.calls.open(toolCall{id: string(e.callID)})
-	out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(e.callID), Name: json.Unquote(e.name)}, e.args)
+	call := d.calls.open(toolCall{id: callID(e.callID)})
+	out.OpenTool(0, event.Tool{Index: call.canonical, ID: callID(e.callID), Name: word(e.name)}, e.args)
 }
 
 var _ Decoder = (*mistralConversations)(nil)

@@ -126,7 +126,7 @@ func (d *ollama) emitCalls(calls []byte, out *Events) {
 				c.Skip()
 			}
 		}
-		out.OpenTool(0, event.Tool{Index: d.calls, ID: json.Unquote(f.id), Name: json.Unquote(f.name)}, f.args)
+		out.OpenTool(0, event.Tool{Index: d.calls, ID: callID(f.id), Name: word(f.name)}, f.args)
 		d.calls++
 	}
 }

@@ -13,10 +13,13 @@ import (
 //
 // What an event is says its name; its data is the object that has changed. The
 // text comes in deltas of messages, tool calls in deltas of steps, and how the
-// run ended in the run. Then there is a done with [DONE].
+// run ended in the run. Then there is a done with [DONE]. A message that is
+// complete repeats its text, and of a server that sends no deltas has all of it.
 type openAIAssistants struct {
-	calls toolCalls // of functions
-	begun bool
+	calls    toolCalls // of functions
+	said     spoken    // of the message that is open
+	declined spoken    // of its refusal
+	begun    bool
 }
 
 func newOpenAIAssistants() Decoder { return new(openAIAssistants) }
@@ -43,14 +46,15 @@ func assistantsMeaning(name string) meaning {
 // assistantsObject is what an event carries: the insides of strings, objects
 // whole. What is not there is nil.
 type assistantsObject struct {
-	kind   []byte
-	id     []byte
-	model  []byte
-	status []byte
-	reason []byte // of incomplete_details
-	delta  []byte
-	failed []byte // last_error
-	usage  event.TokenUsage
+	kind    []byte
+	id      []byte
+	model   []byte
+	status  []byte
+	reason  []byte // of incomplete_details
+	delta   []byte
+	content []byte // of a message
+	failed  []byte // last_error
+	usage   event.TokenUsage
 }
 
 // Decode translates one event.
@@ -67,7 +71,11 @@ func (d *openAIAssistants) Decode(ev sse.Event, out *Events) error {
 	}
 	switch string(o.kind) {
 	case "thread.message.delta":
-		decodeMessageContent(o.delta, out)
+		d.decodeDelta(o.delta, out)
+	case "thread.message":
+		if status := string(o.status); status == "completed" || status == "incomplete" {
+			d.decodeMessage(o.content, out)
+		}
 	case "thread.run.step.delta":
 		d.decodeStep(o.delta, out)
 	case "thread.run":
@@ -91,6 +99,8 @@ func (o *assistantsObject) read(c *json.Cursor) {
 			o.reason = c.Field("reason")
 		case "delta":
 			o.delta = c.Raw()
+		case "content":
+			o.content = c.Raw()
 		case "last_error":
 			if raw := c.Raw(); len(raw) > 0 && raw[0] == '{' {
 				o.failed = raw
@@ -124,26 +134,49 @@ func (o *assistantsObject) decodeRun(out *Events) {
 	}
 }
 
-// decodeMessageContent adds the parts of a message's delta.
-func decodeMessageContent(delta []byte, out *Events) {
+// decodeDelta adds the parts of a message's delta.
+func (d *openAIAssistants) decodeDelta(delta []byte, out *Events) {
 	c := json.MakeCursor(delta)
 	for ok := c.Enter('{'); ok; ok = c.More('{') {
-		if string(c.Key()) != "content" {
+		if string(c.Key()) == "content" {
+			eachMessagePart(&c, func(text, refusal []byte) {
+				d.said.add(out.Delta(event.Text, 0, text))
+				d.declined.add(out.Delta(event.Refusal, 0, refusal))
+			})
+		} else {
 			c.Skip()
-			continue
 		}
-		for ok := c.Enter('['); ok; ok = c.More('[') {
-			for ok := c.Enter('{'); ok; ok = c.More('{') {
-				switch string(c.Key()) {
-				case "text":
-					out.Delta(event.Text, 0, c.Field("value"))
-				case "refusal":
-					out.Delta(event.Refusal, 0, c.Str())
-				default:
-					c.Skip()
-				}
+	}
+}
+
+// decodeMessage adds what was not streamed of a message that is complete.
+func (d *openAIAssistants) decodeMessage(content []byte, out *Events) {
+	said, declined := repetition{streamed: d.said}, repetition{streamed: d.declined}
+	c := json.MakeCursor(content)
+	if content != nil {
+		eachMessagePart(&c, func(text, refusal []byte) {
+			out.Delta(event.Text, 0, said.rest(text))
+			out.Delta(event.Refusal, 0, declined.rest(refusal))
+		})
+	}
+	d.said, d.declined = spoken{}, spoken{}
+}
+
+// eachMessagePart calls visit for the parts of a message's content.
+func eachMessagePart(c *json.Cursor, visit func(text, refusal []byte)) {
+	for ok := c.Enter('['); ok; ok = c.More('[') {
+		var text, refusal []byte
+		for ok := c.Enter('{'); ok; ok = c.More('{') {
+			switch string(c.Key()) {
+			case "text":
+				text = c.Field("value")
+			case "refusal":
+				refusal = c.Str()
+			default:
+				c.Skip()
 			}
 		}
+		visit(text, refusal)
 	}
 }
 
@@ -189,7 +222,7 @@ func (d *openAIAssistants) decodeCall(c *json.Cursor, out *Events) {
 	}
 	if len(f.id) > 0 { // every step counts from 0
 		call := d.calls.open(toolCall{index: f.index})
-		out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(f.id), Name: json.Unquote(f.name)}, f.args)
+		out.OpenTool(0, event.Tool{Index: call.canonical, ID: callID(f.id), Name: word(f.name)}, f.args)
 	} else if call := d.calls.find(f.index); call != nil {
 		out.Tool(0, call.canonical, f.args)
 	}

@@ -115,9 +115,9 @@ func (ch *chatChoice) emit(f *chatFragment, choice int, out *Events) {
 		return
 	}
 	if call.id == "" {
-		call.id = json.Unquote(f.id)
+		call.id = callID(f.id)
 	}
-	call.name = json.Unquote(f.name)
+	call.name = word(f.name)
 	if call.name == "" && f.args.empty() {
 		return
 	}
@@ -146,7 +146,7 @@ func (ch *chatChoice) find(f *chatFragment) *chatCall {
 		if latest == nil {
 			latest = call
 		}
-		if len(f.id) == 0 || json.StandsFor(f.id, call.id) {
+		if len(f.id) == 0 || isCallID(f.id, call.id) {
 			if len(f.id) > 0 {
 				return call
 			}
@@ -163,7 +163,7 @@ func (ch *chatChoice) find(f *chatFragment) *chatCall {
 			return nil
 		}
 	case len(f.name) > 0:
-		if latest.name != "" && !json.StandsFor(f.name, latest.name) || f.placed && (latest.args.Whole() || latest.args.Free()) {
+		if latest.name != "" && !isWord(f.name, latest.name) || f.placed && (latest.args.Whole() || latest.args.Free()) {
 			return nil
 		}
 	}
@@ -189,5 +189,5 @@ func (call *chatCall) mayGoOn(f *chatFragment) bool {
 	case call.id == "":
 		return call.name == ""
 	}
-	return json.StandsFor(f.name, call.name) && !call.args.Whole()
+	return isWord(f.name, call.name) && !call.args.Whole()
 }

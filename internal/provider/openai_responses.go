@@ -304,7 +304,7 @@ func (d *openAIResponses) decodeItem(item []byte, output int64, done bool, out *
 	it.read(item)
 	switch kind := string(it.kind); kind {
 	case "function_call", "custom_tool_call":
-		call := d.open(&it, output, json.Unquote(it.name), out)
+		call := d.open(&it, output, word(it.name), out)
 		if done {
 			d.complete(call, arguments{text: it.args}, out)
 		}
@@ -352,8 +352,8 @@ func (d *openAIResponses) open(it *responsesItem, output int64, name string, out
 		return call
 	}
 	id := it.ownID()
-	call := d.calls.open(toolCall{index: output, item: string(it.id), id: string(id)})
-	out.OpenTool(0, event.Tool{Index: call.canonical, ID: json.Unquote(id), Name: name}, arguments{})
+	call := d.calls.open(toolCall{index: output, item: callID(it.id), id: callID(id)})
+	out.OpenTool(0, event.Tool{Index: call.canonical, ID: callID(id), Name: name}, arguments{})
 	return call
 }
 
@@ -384,7 +384,7 @@ func (d *openAIResponses) find(output int64, item []byte) *toolCall {
 	}
 	for i := range d.calls.list {
 		call := &d.calls.list[i]
-		if len(item) > 0 && string(item) == call.item && (output < 0 || call.index < 0) {
+		if len(item) > 0 && isCallID(item, call.item) && (output < 0 || call.index < 0) {
 			return call
 		}
 	}
@@ -542,7 +542,7 @@ func (d *openAIResponses) repeatRest(texts *[trackCount]repetition, t track, par
 func (d *openAIResponses) hasCall(it *responsesItem) bool {
 	id := it.ownID()
 	for i := range d.calls.list {
-		if string(id) == d.calls.list[i].id {
+		if isCallID(id, d.calls.list[i].id) {
 			return true
 		}
 	}

@@ -53,7 +53,7 @@ type Options struct {
 // Not every output of a model is an event: the code and the arguments of a tool
 // that the provider runs, its progress, images and signatures are none. But
 // they show that the model is at work. After every Feed, Silent says how many
-// of them there were, so that who watches the time counts them too: the model
+// of them there were, so that a time limit counts them too: the model
 // has put something out where Feed returned an output or Silent is not 0.
 type Reader struct {
 	opts Options
@@ -203,7 +203,7 @@ func (r *Reader) drain(atEnd bool) {
 		if !ok {
 			break
 		}
-		if r.decode(ev, atEnd); r.ended {
+		if r.decode(&ev, atEnd); r.ended {
 			return
 		}
 	}
@@ -217,36 +217,36 @@ func (r *Reader) drain(atEnd bool) {
 }
 
 // decode translates one event.
-func (r *Reader) decode(ev sse.Event, atEnd bool) {
+func (r *Reader) decode(ev *sse.Event, atEnd bool) {
 	start := len(r.out.list)
 	switch common(ev) {
 	case commonPing:
 		return
 	case commonEmpty:
-		r.byName(ev, nil)
+		r.byName(*ev, nil)
 		return
 	case commonDone:
 		r.doneByWord()
 		return
 	case commonError:
-		r.out.Fail(ev)
+		r.out.Fail(*ev)
 	case commonNothing:
 		if ev.Bare && r.framing != framingMixed {
-			r.complain(ev, start)
+			r.complain(*ev, start)
 			break
 		}
 		silent := r.out.silent
 		r.out.hasError = false
-		err := r.decoder.Decode(ev, &r.out)
+		err := r.decoder.Decode(*ev, &r.out)
 		switch {
 		case err != nil || r.out.tooLarge:
 			r.out.list = r.out.list[:start]
-			if r.complain(ev, start); len(r.out.list) == start {
-				r.undecodable(ev, atEnd)
+			if r.complain(*ev, start); len(r.out.list) == start {
+				r.undecodable(*ev, atEnd)
 				return
 			}
 		case r.out.hasError, r.out.silent == silent && tellsNothing(r.out.list[start:]):
-			r.complain(ev, start)
+			r.complain(*ev, start)
 		}
 	}
 	r.fold(start)
@@ -439,7 +439,7 @@ const (
 	commonError
 )
 
-func common(ev sse.Event) commonEvent {
+func common(ev *sse.Event) commonEvent {
 	switch string(ev.Name) {
 	case "error":
 		return commonError

@@ -1,5 +1,10 @@
 package provider
 
+import (
+	"hash/fnv"
+	"strconv"
+)
+
 // toolCalls has the tool calls of a choice that were passed on, to find the one
 // that a fragment goes on with: the last ones, since fragments of earlier ones
 // do not come any more. It is for formats in which every call begins with an
@@ -13,7 +18,7 @@ type toolCalls struct {
 type toolCall struct {
 	index     int64  // the provider's, -1 where there is none
 	item      string // the provider's id of the item that it is, in OpenAI's Responses
-	id        string // as it was sent, where the format has to know it
+	id        string // where the format has to know it
 	canonical int    // the index under which it was passed on
 	spoke     bool   // arguments have come
 	whole     bool   // its arguments came with its start
@@ -41,3 +46,25 @@ func (t *toolCalls) find(index int64) *toolCall {
 	}
 	return nil
 }
+
+// callID returns what a tool call's id, the inside of a JSON string, stands for.
+// One that is longer than maxWord is cut, and told from others that begin alike
+// by a hash of the whole.
+func callID(raw []byte) string {
+	id := wordOf(raw)
+	if len(id) <= maxWord {
+		return id
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write(raw) // it never fails
+	suffix := "-" + strconv.FormatUint(hash.Sum64(), 16)
+	return cut(id, maxWord-len(suffix)) + suffix
+}
+
+// isCallID reports whether the inside of a JSON string stands for an id that
+// callID has returned.
+func isCallID(raw []byte, id string) bool { return string(raw) == id || callID(raw) == id }
+
+// isWord reports whether the inside of a JSON string stands for a word that word
+// has returned.
+func isWord(raw []byte, name string) bool { return string(raw) == name || word(raw) == name }

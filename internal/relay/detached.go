@@ -187,12 +187,7 @@ func (d *detached) begin() error {
 		clientWatch.EnableHeartbeat()
 		c.mayLeave, hand.promised = true, true
 	}
-	body := d.Request.body.detach()
-	up, forget := d.Detach(d.ctx, d.producer, body.bytes)
-	forgetBody := func() {
-		forget()
-		body.drop() // a prompt is large and its answer takes long
-	}
+	up, forgetBody := d.upstreamRequest()
 	hand.expect = func(status int, header http.Header) {
 		forgetBody()
 		d.expect(header, own)
@@ -200,10 +195,22 @@ func (d *detached) begin() error {
 		clientWatch.EnableHeartbeat()
 	}
 	d.run(hand, up, func() {
-		body.drop()
+		forgetBody()
 		leave()
 	})
 	return c.attend(hand)
+}
+
+// upstreamRequest returns the request as a call that outlives the client's is
+// made, and what lets go of its body: a prompt is large and its answer takes
+// long.
+func (d *detached) upstreamRequest() (up *http.Request, forgetBody func()) {
+	body := d.Request.body.detach()
+	up, forget := d.Detach(d.ctx, d.producer, body.bytes)
+	return up, func() {
+		forget()
+		body.drop()
+	}
 }
 
 // expect takes in that the response is a stream, with the header of the upstream

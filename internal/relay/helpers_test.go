@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -143,8 +144,8 @@ func (s *site) request(t *testing.T, body string, fields ...string) *exchange {
 	ctx, leave := context.WithCancel(t.Context())
 	t.Cleanup(leave)
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(body))
-	for i := 0; i < len(fields); i += 2 {
-		r.Header.Set(fields[i], fields[i+1])
+	for field := range slices.Chunk(fields, 2) {
+		r.Header.Set(field[0], field[1])
 	}
 	x := &exchange{Client: enginetest.NewClient(), site: s, leave: leave, done: make(chan struct{})}
 	x.Request = &relay.Request{

@@ -187,7 +187,7 @@ func RefusalOf(err error) *deliver.RefusalError {
 	case errors.Is(err, errInterrupted):
 		return &deliver.RefusalError{Answer: event.TerminalInterrupted.Err}
 	case errors.Is(err, errStoreAway):
-		return refusalStoreAway
+		return errStoreAwayAnswer
 	}
 	e := &event.Error{Code: event.CodeUnknownResponse, Status: http.StatusNotFound, Message: "there is no such response"}
 	switch {
@@ -219,9 +219,9 @@ var errFull = &deliver.RefusalError{
 	Reason:     event.ReasonBusy,
 }
 
-// refusalStoreAway turns a request away that is about a response of another
+// errStoreAwayAnswer turns a request away that is about a response of another
 // replica.
-var refusalStoreAway = &deliver.RefusalError{
+var errStoreAwayAnswer = &deliver.RefusalError{
 	Answer: &event.Error{
 		Code: event.CodeStoreUnavailable, Status: http.StatusServiceUnavailable,
 		Message: "the store of responses cannot be reached at this moment",

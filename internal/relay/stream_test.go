@@ -24,7 +24,8 @@ func TestEachPieceComesAtOnce(t *testing.T) {
 		s := newSite(t, w, script(time.Second, enginetest.Delta("a"), time.Second, enginetest.Delta("b")+enginetest.Delta("c"), time.Second, enginetest.Stop))
 		x := s.ask(t, streams).wait()
 		want := []enginetest.Arrival{
-			{At: time.Second, Data: x.frame(1, "a")}, {At: 2 * time.Second, Data: x.frame(2, "b") + x.frame(3, "c")},
+			{At: time.Second, Data: x.frame(1, "a")},
+			{At: 2 * time.Second, Data: x.frame(2, "b") + x.frame(3, "c")},
 			{At: 3 * time.Second, Data: x.stopped(4)},
 		}
 		if got := x.Arrivals(); !slices.Equal(got, want) {

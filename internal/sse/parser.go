@@ -1,5 +1,7 @@
 package sse
 
+import "bytes"
+
 // Parser splits a stream of server-sent events, as section 9.2.6 of the
 // WHATWG HTML Living Standard interprets one: lines end with LF, CRLF or CR, a
 // blank line ends an event, and an event without a data field is none. The
@@ -73,6 +75,7 @@ const maxName = 256
 var (
 	errorName = []byte("error")
 	newline   = []byte("\n")
+	dataField = []byte("data:")
 )
 
 // NewParser returns a Parser at the start of a stream. maxEvent, in bytes,
@@ -92,7 +95,9 @@ func NewMixedParser(maxEvent int) *Parser {
 func (p *Parser) Feed(b []byte) {
 	content := p.feed(b)
 	p.lf, p.cr = -1, -1
-	p.read(content)
+	if len(content) > 0 {
+		p.read(content)
+	}
 }
 
 // Close tells that the stream has ended. An event that is open can then be
@@ -227,7 +232,13 @@ func (p *Parser) readObject() (Event, bool) {
 // read takes the next bytes of a line, its terminator excluded.
 func (p *Parser) read(b []byte) {
 	if p.place == inName {
-		b = p.readName(b)
+		if p.headLen == 0 && bytes.HasPrefix(b, dataField) { // nearly every line
+			p.field, p.place = fieldData, afterColon
+			p.beginData()
+			b = b[len(dataField):]
+		} else {
+			b = p.readName(b)
+		}
 	}
 	if p.place == afterColon && len(b) > 0 {
 		p.place = inValue

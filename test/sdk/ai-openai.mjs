@@ -1,7 +1,9 @@
-import { createOpenAI } from '@ai-sdk/openai';
-import { jsonSchema, streamText, tool as defineTool } from 'ai';
-
 import { main, question, tool, weather } from './run.mjs';
+
+// The arguments are the packages: @ai-sdk/openai and the ai that goes with it,
+// or the aliases of other versions of them.
+const { createOpenAI } = await import(process.argv[2]);
+const { jsonSchema, streamText, tool: defineTool } = await import(process.argv[3]);
 
 await main({
   async chat(run, got) {

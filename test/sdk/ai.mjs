@@ -1,6 +1,7 @@
-import { DefaultChatTransport, readUIMessageStream } from 'ai';
-
 import { main, question, tool } from './run.mjs';
+
+// The argument is the package: ai, or the alias of another version of it.
+const { DefaultChatTransport, readUIMessageStream } = await import(process.argv[2]);
 
 await main({
   // chat is what useChat does: the transport asks, the reader puts the message
@@ -8,7 +9,12 @@ await main({
   async chat(run, got) {
     const transport = new DefaultChatTransport({
       api: `${run.url}/v1/chat/completions`,
-      body: { stream: true, ...(run.tools && { tools: [tool] }), ...(run.maxTokens && { max_tokens: run.maxTokens }) },
+      body: {
+        stream: true,
+        ...(run.tools && { tools: [tool] }),
+        ...(run.maxTokens && { max_tokens: run.maxTokens }),
+        ...(run.choices && { n: run.choices }),
+      },
     });
     const chunks = await transport.sendMessages({
       chatId: 'chat',

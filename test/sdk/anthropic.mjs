@@ -19,7 +19,11 @@ await main({
     got.reasoning = blocks('thinking').map(b => b.thinking).join('');
     got.tools = blocks('tool_use').map(b => ({ id: b.id, name: b.name, arguments: JSON.stringify(b.input) }));
     got.finish = message.stop_reason;
-    got.usage = { input: message.usage.input_tokens, output: message.usage.output_tokens };
+    const u = message.usage; // whose input tokens are those that no cache read or wrote
+    got.usage = {
+      input: u.input_tokens + (u.cache_read_input_tokens ?? 0) + (u.cache_creation_input_tokens ?? 0),
+      output: u.output_tokens,
+    };
     got.ended = true;
   },
 });

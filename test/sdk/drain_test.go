@@ -13,7 +13,8 @@ import (
 )
 
 // drainingRoutes is a Caddyfile with a route for each dialect, whose streams
-// have a second when the process goes down.
+// have a second when the process goes down. Heartbeats, which come while slow
+// SDKs still start, would cost go-openai the error's message.
 func drainingRoutes(backend string) string {
 	var b strings.Builder
 	b.WriteString("ADDR {\n")
@@ -21,6 +22,7 @@ func drainingRoutes(backend string) string {
 		fmt.Fprintf(&b, `	handle_path /%s/* {
 		llm_stream {
 			emit %s
+			heartbeat off
 			drain {
 				deadline 1s
 			}

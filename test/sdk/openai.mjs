@@ -1,6 +1,7 @@
-import OpenAI from 'openai';
-
 import { main, question, tool, weather } from './run.mjs';
+
+// The argument is the package: openai, or the alias of another version of it.
+const { default: OpenAI } = await import(process.argv[2]);
 
 const client = run => new OpenAI({ apiKey: 'none', baseURL: `${run.url}/v1`, maxRetries: run.retries ?? 0 });
 
@@ -10,6 +11,7 @@ const request = run => ({
   stream_options: { include_usage: true },
   ...(run.tools && { tools: [{ type: 'function', function: { ...tool, parameters: weather } }] }),
   ...(run.maxTokens && { max_tokens: run.maxTokens }),
+  ...(run.choices && { n: run.choices }),
 });
 
 const calls = list => (list ?? []).map(c => ({ id: c.id, name: c.function.name, arguments: c.function.arguments }));

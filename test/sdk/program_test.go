@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 
@@ -22,6 +25,7 @@ type run struct {
 	URL       string `json:"url"` // the SDK adds the path of its API
 	Tools     bool   `json:"tools,omitempty"`
 	MaxTokens int    `json:"maxTokens,omitempty"`
+	Choices   int    `json:"choices,omitempty"`
 	Retries   int    `json:"retries,omitempty"`
 }
 
@@ -58,19 +62,19 @@ type program struct {
 	command []string // in this folder
 }
 
-// npm is a program that uses an npm package.
-func npm(t *testing.T, pkg, script string) program {
+// npm is a program that uses an npm package, perhaps under an alias.
+func npm(t *testing.T, pkg, script string, arguments ...string) program {
 	t.Helper()
 	needNode(t)
 	manifest, err := os.ReadFile(filepath.Join("node_modules", filepath.FromSlash(pkg), "package.json"))
 	if err != nil {
 		t.Fatalf("%s is not installed; scripts/testdeps.sh installs it: %v", pkg, err)
 	}
-	var m struct{ Version string }
+	var m struct{ Name, Version string }
 	if err := json.Unmarshal(manifest, &m); err != nil {
 		t.Fatal(err)
 	}
-	return program{pkg + " " + m.Version, []string{"node", script}}
+	return program{m.Name + " " + m.Version, append([]string{"node", script}, arguments...)}
 }
 
 // needNode skips the test where there is no Node.js, or no SDKs for it.
@@ -94,18 +98,13 @@ func buildGo() (string, error) {
 			return
 		}
 		cmd := exec.Command("go", "build", "-o", g.dir, ".")
-		if out, err := inGoModule(cmd).CombinedOutput(); err != nil {
+		cmd.Dir = "go"
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
 			g.err = fmt.Errorf("building the program of the Go SDKs: %w\n%s", err, out)
 		}
 	})
 	return filepath.Join(g.dir, "go"), g.err
-}
-
-// inGoModule makes a command run in the module of the Go SDKs.
-func inGoModule(cmd *exec.Cmd) *exec.Cmd {
-	cmd.Dir = "go"
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	return cmd
 }
 
 // goSDK is a program that uses a Go module.
@@ -115,12 +114,15 @@ func goSDK(t *testing.T, module, argument string) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
-	version, err := inGoModule(cmd).Output()
+	info, err := buildinfo.ReadFile(bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return program{module + " " + string(bytes.TrimSpace(version)), []string{bin, argument}}
+	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == module })
+	if i < 0 {
+		t.Fatalf("the program of the Go SDKs is built without %s", module)
+	}
+	return program{module + " " + info.Deps[i].Version, []string{bin, argument}}
 }
 
 // do makes all runs, each in a request of its own, in one process.

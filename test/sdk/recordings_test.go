@@ -15,7 +15,7 @@ import (
 type recording struct {
 	corpus.Recording
 	finish  event.FinishReason
-	choices bool // there is more than one
+	choices int // where there is more than one
 }
 
 // decodable returns the recordings of every format that can be decoded and
@@ -53,7 +53,9 @@ func (r *recording) decode() bool {
 
 func (r *recording) learn(events []event.Event) {
 	for _, ev := range events {
-		r.choices = r.choices || ev.Choice > 0
+		if ev.Choice > 0 {
+			r.choices = max(r.choices, ev.Choice+1)
+		}
 		if ev.Kind == event.Done {
 			r.finish = ev.Result.Finish
 		}
@@ -91,14 +93,14 @@ func (s *stage) replay(t *testing.T, c *client, recordings []recording) {
 	runs := make([]run, len(recordings))
 	for i, rec := range recordings {
 		a := s.backend.add(recorded(rec.Recording, playWhole, ""))
-		runs[i] = run{Name: rec.File, URL: s.url(c, new(scenario), a)}
+		runs[i] = run{Name: rec.File, URL: s.url(c, new(scenario), a), Choices: rec.choices}
 		if c.ways != nil {
 			runs[i].Way = c.ways[len(c.ways)-1]
 		}
 	}
 	outcomes := c.do(t, runs)
 	for _, rec := range recordings {
-		if rec.choices && c.oneChoice {
+		if rec.choices > 0 && c.oneChoice || len(rec.Want.ToolCalls) > 0 && c.noTools != "" {
 			continue
 		}
 		t.Run(rec.File, func(t *testing.T) {
@@ -128,7 +130,9 @@ func checkRecording(t *testing.T, c *client, rec *recording, got *outcome) {
 		text, refusal = text+refusal, ""
 	}
 	equal(t, "text", got.Text, text)
-	equal(t, "refusal", got.Refusal, refusal)
+	if !c.noRefusal {
+		equal(t, "refusal", got.Refusal, refusal)
+	}
 	if c.noReasoning == "" {
 		equal(t, "reasoning", got.Reasoning, want.Reasoning+want.ToolPlan)
 	}

@@ -22,7 +22,8 @@ export async function main(ways) {
 export function describe(error) {
   return {
     class: error.constructor.name,
-    message: String(error.message),
+    // Some SDKs leave it to the application to read the body of a refusal.
+    message: [error.message, error.body].filter(part => typeof part === 'string').join(' '),
     status: error.status ?? error.statusCode ?? error.status_code,
     type: error.type ?? undefined,
     code: typeof error.code === 'string' ? error.code : undefined,
@@ -39,3 +40,16 @@ export const weather = {
 };
 
 export const tool = { name: 'get_weather', description: 'Tells the weather of a city' };
+
+// backoff is how the SDKs that Speakeasy generates are told to try again.
+export function backoff(run) {
+  if (!run.retries) return { strategy: 'none' };
+  return {
+    strategy: 'backoff',
+    backoff: { initialInterval: 100, maxInterval: 1000, exponent: 1.5, maxElapsedTime: 30_000 },
+  };
+}
+
+// retryCodes are the statuses at which they try again: by themselves
+// OpenRouter's leaves out 429 and Mistral's 529.
+export const retryCodes = ['429', '5XX'];

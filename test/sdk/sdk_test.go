@@ -6,6 +6,7 @@ package sdk_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,14 +24,16 @@ type client struct {
 	// The SDK's words for how a response ends.
 	stop, length, toolCalls, filtered string
 	// What the table says instead where the SDK or the dialect has none.
-	noReasoning, noUsage, noRetry, noBeat string
+	noTools, noReasoning, noUsage, noRetry, noBeat string
 
 	streamError string         // the class of an error in mid-stream
 	refusals    map[int]string // the class of an error with a status
 	textRefuses bool           // the SDK takes a refusal for text
-	oneChoice   bool           // the SDK takes the choices of one chunk for the first
+	oneChoice   bool           // the SDK asks for one choice only
 	statusless  bool           // the error of a refused request has no status
 	codes       bool           // an error in mid-stream has our code
+	wordless    bool           // an error in mid-stream has no message of ours
+	noRefusal   bool           // the SDK drops refusals
 }
 
 // words are what the APIs call the ways to end.
@@ -58,7 +61,7 @@ func (c *client) checkStreamError(t *testing.T, s *scenario, got *sdkError) {
 	if s.why != "" {
 		code = "upstream_error"
 	}
-	if !strings.Contains(got.Message, s.why) {
+	if !c.wordless && !strings.Contains(got.Message, s.why) {
 		t.Errorf("message is %q, without %q", got.Message, s.why)
 	}
 	if c.codes && c.dialect != "passthrough" {
@@ -85,51 +88,104 @@ func (c *client) checkRefusal(t *testing.T, s *scenario, got *sdkError) {
 // clients are the SDKs and the dialects that they read.
 func clients(t *testing.T) []client {
 	t.Helper()
-	openai := npm(t, "openai", "openai.mjs")
-	anthropic := npm(t, "@anthropic-ai/sdk", "anthropic.mjs")
-	openaiErrors := map[int]string{429: "RateLimitError", 500: "InternalServerError", 529: "InternalServerError"}
-	provider := func(class string) map[int]string { return map[int]string{429: class, 500: class, 529: class} }
-	goOpenAI := goSDK(t, "github.com/openai/openai-go/v3", "openai")
-	goAnthropic := goSDK(t, "github.com/anthropics/anthropic-sdk-go", "anthropic")
-	ai := npm(t, "ai", "ai.mjs")
-	aiOpenAI := npm(t, "@ai-sdk/openai", "ai-openai.mjs")
-	ollama := npm(t, "ollama", "ollama.mjs")
-	both := []string{"openai", "anthropic"}
+	return slices.Concat(openAIClients(t), looseClients(t), strictClients(t), otherClients(t))
+}
+
+// oneClass is for SDKs with one class for all refused requests.
+func oneClass(class string) map[int]string { return map[int]string{429: class, 500: class, 529: class} }
+
+// both are the formats that are tested to become a dialect.
+var both = []string{"openai", "anthropic"}
+
+// openAIClients are OpenAI's own, in JavaScript as it was and as it is now.
+func openAIClients(t *testing.T) (list []client) {
+	t.Helper()
+	for _, pkg := range []string{"openai", "openai-next"} {
+		c := client{
+			program: npm(t, pkg, "openai.mjs", pkg), dialect: "openai", ways: []string{"chat", "helper"}, from: both,
+			streamError: "APIError", codes: true,
+			refusals: map[int]string{429: "RateLimitError", 500: "InternalServerError", 529: "InternalServerError"},
+		}.words("stop", "length", "tool_calls", "content_filter")
+		list = append(list, c)
+		c.dialect, c.from, c.codes = "passthrough", both[:1], false
+		list = append(list, c)
+	}
+	return append(list, client{
+		program: goSDK(t, "github.com/openai/openai-go/v3", "openai"), dialect: "openai", from: both,
+		streamError: "*ssestream.StreamError", refusals: oneClass("openai.Error"),
+	}.words("stop", "length", "tool_calls", "content_filter"))
+}
+
+// looseClients read the openai dialect and take what they find of it.
+func looseClients(t *testing.T) (list []client) {
+	t.Helper()
+	for class, pkgs := range map[string][]string{
+		"Error": {"@ai-sdk/openai", "ai"}, "StreamProviderError": {"ai-openai-next", "ai-next"},
+	} {
+		list = append(list, client{
+			program: npm(t, pkgs[0], "ai-openai.mjs", pkgs...), dialect: "openai", ways: []string{"chat"}, from: both,
+			noReasoning: "SDK drops it", textRefuses: true, oneChoice: true,
+			streamError: class, codes: true, refusals: oneClass("APICallError"),
+		}.words("stop", "length", "tool-calls", "content-filter"))
+	}
+	return append(
+		list,
+		client{
+			program: npm(t, "@langchain/openai", "langchain.mjs"), dialect: "openai", ways: []string{"chat"}, from: both,
+			oneChoice: true, noRefusal: true, streamError: "APIError", codes: true,
+			refusals: map[int]string{429: "RateLimitError", 500: "InternalServerError", 529: "InternalServerError"},
+		}.words("stop", "length", "tool_calls", "content_filter"),
+		client{
+			program: goSDK(t, "github.com/sashabaranov/go-openai", "sashabaranov"), dialect: "openai", from: both,
+			noRetry: "SDK has none", streamError: "openai.APIError", codes: true, refusals: oneClass("openai.APIError"),
+		}.words("stop", "length", "tool_calls", "content_filter"),
+	)
+}
+
+// strictClients check every chunk of the openai dialect against a schema, which
+// an error frame does not meet.
+func strictClients(t *testing.T) []client {
+	t.Helper()
 	return []client{
 		client{
-			program: openai, dialect: "openai", ways: []string{"chat", "helper"}, from: both,
-			streamError: "APIError", codes: true, refusals: openaiErrors,
+			program: npm(t, "@mistralai/mistralai", "mistral.mjs"), dialect: "openai", ways: []string{"chat"}, from: both,
+			noReasoning: "SDK drops it", noTools: "whole calls only", noUsage: "SDK can not ask",
+			noRefusal: true, wordless: true,
+			streamError: "ZodError", refusals: oneClass("SDKError"),
 		}.words("stop", "length", "tool_calls", "content_filter"),
 		client{
-			program: openai, dialect: "passthrough", ways: []string{"chat", "helper"}, from: both[:1],
-			streamError: "APIError", refusals: openaiErrors,
+			program: npm(t, "@openrouter/sdk", "openrouter.mjs"), dialect: "openai", ways: []string{"chat"}, from: both,
+			noReasoning: "SDK drops it", oneChoice: true, wordless: true,
+			streamError: "ZodError", refusals: oneClass("ResponseValidationError"),
 		}.words("stop", "length", "tool_calls", "content_filter"),
+	}
+}
+
+// otherClients read the other dialects.
+func otherClients(t *testing.T) []client {
+	t.Helper()
+	list := []client{
 		client{
-			program: goOpenAI, dialect: "openai", from: both,
-			streamError: "*ssestream.StreamError", refusals: provider("openai.Error"),
-		}.words("stop", "length", "tool_calls", "content_filter"),
-		client{
-			program: anthropic, dialect: "anthropic", ways: []string{"messages"}, from: both,
-			streamError: "APIError",
-			refusals:    map[int]string{429: "RateLimitError", 500: "InternalServerError", 529: "OverloadedError"},
+			program: npm(t, "@anthropic-ai/sdk", "anthropic.mjs"), dialect: "anthropic", ways: []string{"messages"}, from: both,
+			oneChoice: true, streamError: "APIError",
+			refusals: map[int]string{429: "RateLimitError", 500: "InternalServerError", 529: "OverloadedError"},
 		}.words("end_turn", "max_tokens", "tool_use", "refusal"),
 		client{
-			program: goAnthropic, dialect: "anthropic", from: both,
-			streamError: "anthropic.Error", refusals: provider("anthropic.Error"),
+			program: goSDK(t, "github.com/anthropics/anthropic-sdk-go", "anthropic"), dialect: "anthropic", from: both,
+			oneChoice: true, streamError: "anthropic.Error", refusals: oneClass("anthropic.Error"),
 		}.words("end_turn", "max_tokens", "tool_use", "refusal"),
 		client{
-			program: ai, dialect: "ai-sdk", ways: []string{"chat"}, from: both, noUsage: "not in the dialect", noRetry: "SDK has none",
-			streamError: "Error", statusless: true,
-		}.words("stop", "length", "tool-calls", "content-filter"),
-		client{
-			program: aiOpenAI, dialect: "openai", ways: []string{"chat"}, from: both, noReasoning: "SDK drops it", textRefuses: true, oneChoice: true,
-			streamError: "Error", codes: true, refusals: provider("APICallError"),
-		}.words("stop", "length", "tool-calls", "content-filter"),
-		client{
-			program: ollama, dialect: "passthrough", ways: []string{"chat"}, from: []string{"ollama"},
-			noBeat: "none in NDJSON", noRetry: "SDK has none", streamError: "Error", refusals: provider("ResponseError"),
+			program: npm(t, "ollama", "ollama.mjs"), dialect: "passthrough", ways: []string{"chat"}, from: []string{"ollama"},
+			noBeat: "none in NDJSON", noRetry: "SDK has none", streamError: "Error", refusals: oneClass("ResponseError"),
 		}.words("stop", "length", "stop", ""),
 	}
+	for _, pkg := range []string{"ai", "ai-next"} {
+		list = append(list, client{
+			program: npm(t, pkg, "ai.mjs", pkg), dialect: "ai-sdk", ways: []string{"chat"}, from: both,
+			noUsage: "not in the dialect", noRetry: "SDK has none", streamError: "Error", statusless: true,
+		}.words("stop", "length", "tool-calls", "content-filter"))
+	}
+	return list
 }
 
 // routes is a Caddyfile with a route for each dialect, once more with a short
@@ -171,7 +227,7 @@ type stage struct {
 
 // cutAfter is after how many bytes of an answer, header included, a connection
 // is cut.
-const cutAfter = 2500
+const cutAfter = 1500
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
@@ -226,6 +282,7 @@ func (c *client) eachWay() []string {
 func (c *client) takes(sc *scenario) bool {
 	switch {
 	case sc.reads && c.dialect == "passthrough",
+		sc.tools && c.noTools != "",
 		sc.beat && c.noBeat != "",
 		sc.retries > 0 && c.noRetry != "":
 		return false
@@ -263,7 +320,7 @@ func TestSDKs(t *testing.T) {
 // footnotes says in the table what there is nothing to be tested of.
 func (c *client) footnotes() {
 	for column, word := range map[string]string{
-		"reasoning": c.noReasoning, "usage": c.noUsage, "retry": c.noRetry, "heartbeat": c.noBeat,
+		"tools": c.noTools, "reasoning": c.noReasoning, "usage": c.noUsage, "retry": c.noRetry, "heartbeat": c.noBeat,
 	} {
 		if word != "" {
 			table.say(c.row(), column, word)

@@ -46,5 +46,6 @@ func readMessage(m *anthropic.Message, got *outcome) {
 		}
 	}
 	got.Finish = string(m.StopReason)
-	got.Usage = &usage{m.Usage.InputTokens, m.Usage.OutputTokens}
+	u := m.Usage // whose input tokens are those that no cache read or wrote
+	got.Usage = &usage{u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens, u.OutputTokens}
 }

@@ -1,5 +1,5 @@
-// Command sdk asks with one of the official Go SDKs: openai or anthropic, as
-// its argument says. It gets its runs as a JSON array on standard input and
+// Command sdk asks with one of the Go SDKs: openai, anthropic or sashabaranov,
+// as its argument says. It gets its runs as a JSON array on standard input and
 // prints one line of JSON for each: what the SDK made of the response.
 //
 // It is a module of its own, so that a build of the handler does not get the
@@ -17,6 +17,7 @@ import (
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/openai/openai-go/v3"
+	sashabaranov "github.com/sashabaranov/go-openai"
 )
 
 const question = "What is the weather in Zürich?"
@@ -29,6 +30,7 @@ type run struct {
 	URL       string `json:"url"`
 	Tools     bool   `json:"tools"`
 	MaxTokens int64  `json:"maxTokens"`
+	Choices   int64  `json:"choices"`
 	Retries   int    `json:"retries"`
 }
 
@@ -66,10 +68,10 @@ type sdkError struct {
 
 func main() {
 	asks := map[string]func(context.Context, run, *outcome) error{
-		"openai": askOpenAI, "anthropic": askAnthropic,
+		"openai": askOpenAI, "anthropic": askAnthropic, "sashabaranov": askSashabaranov,
 	}
 	if len(os.Args) != 2 || asks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: sdk openai|anthropic")
+		fmt.Fprintln(os.Stderr, "usage: sdk openai|anthropic|sashabaranov")
 		os.Exit(2)
 	}
 	var runs []run
@@ -102,12 +104,16 @@ func describe(err error) *sdkError {
 	e := &sdkError{Class: reflect.TypeOf(err).String(), Message: err.Error()}
 	var openaiErr *openai.Error
 	var anthropicErr *anthropic.Error
+	var sashabaranovErr *sashabaranov.APIError
 	switch {
 	case errors.As(err, &openaiErr):
 		e.Class, e.Status, e.Message = "openai.Error", openaiErr.StatusCode, openaiErr.Message
 		e.Type, e.Code = openaiErr.Type, openaiErr.Code
 	case errors.As(err, &anthropicErr):
 		e.Class, e.Status = "anthropic.Error", anthropicErr.StatusCode
+	case errors.As(err, &sashabaranovErr):
+		e.Class, e.Status, e.Type = "openai.APIError", sashabaranovErr.HTTPStatusCode, sashabaranovErr.Type
+		e.Code, _ = sashabaranovErr.Code.(string)
 	}
 	return e
 }

@@ -24,6 +24,9 @@ func askOpenAI(ctx context.Context, r run, got *outcome) error {
 	if r.MaxTokens > 0 {
 		params.MaxTokens = openai.Int(r.MaxTokens)
 	}
+	if r.Choices > 0 {
+		params.N = openai.Int(r.Choices)
+	}
 	if r.Tools {
 		params.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(
 			shared.FunctionDefinitionParam{Name: toolName},
