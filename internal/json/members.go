@@ -71,6 +71,7 @@ func (m *Members) next(c byte) {
 	case Comma:
 		m.keyDepth = 0
 		m.isKey = m.scan.Depth() <= maxMemberDepth
+		m.done = m.scan.Depth() <= 0
 	case Colon:
 		if m.isKey && !m.spoiled && m.Wanted(string(m.word), m.scan.Depth()) {
 			m.key, m.keyDepth = string(m.word), m.scan.Depth()

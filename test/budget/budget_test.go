@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -285,29 +286,28 @@ func (h *house) follow(th *thing, path string, i int) {
 	_ = h.control.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
 }
 
-// begin makes n of a thing.
-func (h *house) begin(t *testing.T, th *thing, n int) {
-	t.Helper()
-	path := th.follows
-	if strings.HasSuffix(path, "streams/") {
-		c := make(chan string)
-		h.serving.Go(func() { h.serveShared(th, c) })
-		path += <-c
+// endpoint returns what clients of a control endpoint ask for: where it is a
+// response, one that is begun for them. It is empty for those of the handler.
+func (h *house) endpoint(th *thing) string {
+	if !strings.HasSuffix(th.follows, "streams/") {
+		return th.follows
 	}
-	if !th.ends {
-		for i := range n {
-			h.serving.Go(func() {
-				if path != "" {
-					h.follow(th, path, i)
-				} else {
-					h.serve(th, i)
-				}
-			})
+	id := make(chan string)
+	h.serving.Go(func() { h.serveShared(th, id) })
+	return th.follows + <-id
+}
+
+// begin makes those of a thing that have the numbers from one to another.
+func (h *house) begin(th *thing, path string, from, to int) {
+	for i := from; i < to; i++ {
+		switch {
+		case th.ends:
+			h.serve(th, i)
+		case path != "":
+			h.serving.Go(func() { h.follow(th, path, i) })
+		default:
+			h.serving.Go(func() { h.serve(th, i) })
 		}
-		return
-	}
-	for i := range n {
-		h.serve(th, i)
 	}
 	time.Sleep(th.wait)
 }
@@ -377,9 +377,7 @@ func TestBudget(t *testing.T) {
 	for i := range things {
 		th := &things[i]
 		t.Run(th.name, func(t *testing.T) {
-			var one, all level
-			t.Run("one", func(t *testing.T) { one = cost(t, th, 1) })
-			t.Run("many", func(t *testing.T) { all = cost(t, th, many) })
+			one, all := measured(t, i, many)
 			each := all.heap / int64(many)
 			_, _ = fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %s |\n", th.name, size(one.heap), size(all.heap), size(each), size(all.stacks/int64(many)), th.bound)
 			if each > th.limit {
@@ -388,32 +386,62 @@ func TestBudget(t *testing.T) {
 			if th.total > 0 && all.heap > th.total {
 				t.Errorf("%d of them cost %d bytes together, %d are allowed", many, all.heap, th.total)
 			}
+			if all.heap <= 0 {
+				t.Errorf("%d of them cost %d bytes: that is no measurement", many, all.heap)
+			}
 		})
 	}
 	t.Log("\n" + table.String())
 }
 
-// cost is what n of a thing cost.
-func cost(t *testing.T, th *thing, n int) level {
+// measureEnv makes this binary measure one thing, in a process of its own: nothing
+// that another has left behind is in the way.
+const measureEnv = "LLMSTREAM_BUDGET_MEASURE"
+
+// measured returns what one and many of a thing cost.
+func measured(t *testing.T, thing, many int) (one, all level) {
 	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMeasure$", "-test.v") //nolint:gosec // this binary
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", measureEnv, thing, many))
+	out, err := cmd.CombinedOutput()
+	_, line, found := strings.Cut(string(out), "measured ")
+	if err != nil || !found {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := fmt.Sscan(line, &one.heap, &one.stacks, &all.heap, &all.stacks); err != nil {
+		t.Fatal(err)
+	}
+	return one, all
+}
+
+// TestMeasure is the process that measures.
+func TestMeasure(t *testing.T) {
+	var which, many int
+	if _, err := fmt.Sscan(os.Getenv(measureEnv), &which, &many); err != nil {
+		t.Skip("TestBudget runs it")
+	}
+	th := &things[which]
 	h := newHouse(t, th)
+	path := h.endpoint(th)
 	if th.ends { // what is made once and stays
-		for i := range 20 {
-			h.serve(th, -1-i)
-		}
+		warm := *th
+		warm.wait = 0
+		h.begin(&warm, path, -20, 0)
 	}
 	before := levelNow()
-	h.begin(t, th, n)
-	after := levelNow()
+	h.begin(th, path, 0, 1)
+	first := levelNow()
+	h.begin(th, path, 1, many)
+	last := levelNow()
 	runtime.KeepAlive(h)
-	return level{max(0, after.heap-before.heap), max(0, after.stacks-before.stacks)}
+	fmt.Println("measured", first.heap-before.heap, first.stacks-before.stacks, last.heap-before.heap, last.stacks-before.stacks)
 }
 
 // size is a number of bytes for people.
 func size(n int64) string {
 	switch {
 	case n < 10_000:
-		return fmt.Sprintf("%d B", n)
+		return fmt.Sprintf("%d B", max(n, 0))
 	case n < 10_000_000:
 		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
 	}

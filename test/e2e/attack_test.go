@@ -116,7 +116,7 @@ func (x *target) request(ctx context.Context, method, path, body string, header 
 // open sends a request and returns the answer without its body.
 func (x *target) open(method, path, body string, header ...string) *http.Response {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(x.t.Context(), endure)
+	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	x.t.Cleanup(cancel)
 	resp, err := http.DefaultClient.Do(x.request(ctx, method, path, body, header...))
 	if err != nil {
