@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -13,7 +12,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,7 +65,7 @@ func newBackend(c clock, interval time.Duration, pad int) *backend {
 	}
 }
 
-// backendMain serves until its standard input ends, which its parent holds open.
+// backendMain serves until the process is ended, and all goroutines with it.
 func backendMain(args []string) error {
 	flags := flag.NewFlagSet("backend", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:0", "`address` to listen on")
@@ -82,18 +80,9 @@ func backendMain(args []string) error {
 		return err
 	}
 	b := newBackend(clockSince(*begin), *interval, *pad)
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // ends with the process, as do the streams
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-		ln.Close()
-	}()
-	go b.pace(ctx)
+	go b.pace()
 	for {
 		conn, err := ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
@@ -191,16 +180,12 @@ func (b *backend) push(g *generation) {
 
 // pace writes tokens as they become due. All streams have the same interval, so
 // that who was served last is due last.
-func (b *backend) pace(ctx context.Context) {
+func (b *backend) pace() {
 	for {
 		b.mu.Lock()
 		if len(b.queue) == 0 {
 			b.mu.Unlock()
-			select {
-			case <-b.wake:
-			case <-ctx.Done():
-				return
-			}
+			<-b.wake
 			continue
 		}
 		g := b.queue[0]

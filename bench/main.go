@@ -36,6 +36,7 @@ import (
 const resumePath = "/llm"
 
 func main() {
+	runtime.LockOSThread() // start needs it
 	run := benchMain
 	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "backend" {

@@ -50,10 +50,13 @@ func freePort() (netip.AddrPort, error) {
 	return netip.ParseAddrPort(ln.Addr().String())
 }
 
-// start runs a command that exits on SIGTERM.
-func start(cmd *exec.Cmd) (*process, error) {
+// start runs a command that exits on SIGTERM. When we are killed it gets the
+// signal orphaned. The kernel takes the thread that started it for us: main holds
+// its own.
+func start(cmd *exec.Cmd, orphaned syscall.Signal) (*process, error) {
 	p := &process{cmd: cmd, stderr: new(bytes.Buffer), exited: make(chan struct{})}
 	cmd.Stderr = p.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: orphaned}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -77,10 +80,7 @@ func startBackend(c clock, l *load) (*process, error) {
 	cmd := exec.Command(self, "backend", "-listen", addr.String(),
 		"-begin", strconv.FormatInt(c.begin.UnixNano(), 10),
 		"-interval", l.interval().String(), "-pad", strconv.Itoa(l.pad))
-	if _, err := cmd.StdinPipe(); err != nil { // it exits when we do, whatever ends us
-		return nil, err
-	}
-	p, err := start(cmd)
+	p, err := start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ http://%s {
 	}
 	cmd := exec.Command(binary, "run", "--config", file, "--adapter", "caddyfile")
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
-	p, err := start(cmd)
+	p, err := start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,8 @@ http {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	p, err := start(exec.Command(binary, "-p", dir, "-c", file, "-e", "stderr"))
+	// Killed, it would leave its workers behind.
+	p, err := start(exec.Command(binary, "-p", dir, "-c", file, "-e", "stderr"), syscall.SIGTERM)
 	if err != nil {
 		return nil, err
 	}
@@ -273,16 +274,17 @@ func (p *process) profile() error {
 		return nil
 	}
 	// The text has the runtime's own figures at its end, the other the names.
-	for name, query := range map[string]string{".heap": "gc=1", ".txt": "debug=1"} {
-		profile, err := p.ask("/debug/pprof/heap?" + query)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(p.profileTo+name, profile, 0o600); err != nil {
-			return err
-		}
+	names, err := p.ask("/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
 	}
-	return nil
+	figures, err := p.ask("/debug/pprof/heap?debug=1")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(p.profileTo+".heap", names, 0o600),
+		os.WriteFile(p.profileTo+".txt", figures, 0o600))
 }
 
 // ask returns what Caddy's admin endpoint answers.
