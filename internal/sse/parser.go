@@ -297,6 +297,7 @@ func (p *Parser) begin() bool {
 // beginData starts a line of data.
 func (p *Parser) beginData() {
 	if p.hasData {
+		p.data.frame(len(dataField))
 		p.addData(newline)
 	}
 	p.hasData = true

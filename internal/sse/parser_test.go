@@ -1,6 +1,7 @@
 package sse_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -253,5 +254,21 @@ func TestParserCloseIsFinal(t *testing.T) {
 	p.Feed([]byte("data: b\n\n"))
 	if ev, ok := p.Next(); ok {
 		t.Fatalf("event %q after the end", ev.Data)
+	}
+}
+
+// TestShortLinesAreReadPastNoFurther than a long one: what counts is what comes
+// of the stream, not what is left of it.
+func TestShortLinesAreReadPastNoFurther(t *testing.T) {
+	p := sse.NewParser(1 << 10)
+	lines := bytes.Repeat([]byte("data:\n"), 64<<10)
+	read := 0
+	for p.Err() == nil && read < 100<<20 {
+		p.Feed(lines)
+		drain(p)
+		read += len(lines)
+	}
+	if p.Err() == nil {
+		t.Errorf("after %d bytes of an event it is still read past", read)
 	}
 }

@@ -7,7 +7,7 @@ import "github.com/caddy-llmstream/caddy-llmstream/internal/json"
 type value struct {
 	span
 	reducer *json.Reducer // nil within the limit
-	past    int           // bytes that were reduced
+	past    int           // bytes of the stream that were reduced
 }
 
 // What is read past of one event, in bytes: so many limits, and not less than
@@ -32,6 +32,14 @@ func (v *value) add(b []byte, limit int) bool {
 	v.reducer.Write(b)
 	v.past += len(b)
 	return v.past <= max(minPast, maxPastLimits*limit)
+}
+
+// frame counts n bytes of the stream that are no part of the value, so that an
+// event of short lines is read past no further than one of a long line.
+func (v *value) frame(n int) {
+	if v.reducer != nil {
+		v.past += n
+	}
 }
 
 // reset empties the value; see span.
