@@ -50,6 +50,9 @@ func (e *RefusalError) Write(w http.ResponseWriter, r *http.Request, dialect, re
 	if e.Answer.Permanent() {
 		h.Set("X-Should-Retry", "false")
 	}
+	if e.Answer.Code == event.CodeRequestTimeout && r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // what still comes of the body must not be read as a request
+	}
 	w.WriteHeader(e.Answer.Status)
 	_, _ = w.Write(append(emit.AppendErrorBody(nil, dialect, e.Answer, responseID), '\n'))
 }

@@ -20,10 +20,7 @@ import (
 // finish brings the response to its end: a stream that has no terminal event yet
 // gets one. What it returns is how the response ends where it is no stream.
 func (p *Producer) finish(call Call) Call {
-	cause := terminalOf(p.Ctx)
-	if cause == nil && p.Ctx.Err() != nil && p.Late != nil && p.Late() {
-		cause = event.TerminalRequestTimeout // the server takes that for the client's leaving
-	}
+	cause := p.cause()
 	if p.decompressor != nil && p.decompressor.Close() != nil {
 		p.broken = true // where it is decoded, it has no terminal event either
 	}
@@ -43,6 +40,16 @@ func (p *Producer) finish(call Call) Call {
 	case finished:
 	}
 	return Call{}
+}
+
+// cause returns the terminal event for what has ended the call; nil where nothing
+// of ours has.
+func (p *Producer) cause() *event.Event {
+	cause := terminalOf(p.Ctx)
+	if cause == nil && p.Ctx.Err() != nil && p.Late != nil && p.Late() {
+		return event.TerminalRequestTimeout // the server takes that for the client's leaving
+	}
+	return cause
 }
 
 // conclude ends a response with the event that goes with the cause of its end,

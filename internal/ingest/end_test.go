@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -201,13 +202,16 @@ func TestCancelledCalls(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cause error
 		end   string
+		late  bool
 	}{
-		"cancelled":                     {fanout.ErrCancelled, "done cancelled"},
-		"nobody reads":                  {fanout.ErrAbandoned, "done cancelled"},
-		"the drain deadline":            {ingest.ErrDraining, "draining"},
-		"the request body did not come": {ingest.ErrRequestTimeout, "request_timeout"},
-		"the log is full":               {fanout.ErrTooLarge, "response_too_large"},
-		"the client has left":           {ingest.ErrClientGone, ""},
+		"cancelled":                     {cause: fanout.ErrCancelled, end: "done cancelled"},
+		"nobody reads":                  {cause: fanout.ErrAbandoned, end: "done cancelled"},
+		"the drain deadline":            {cause: ingest.ErrDraining, end: "draining"},
+		"the request body did not come": {cause: ingest.ErrRequestTimeout, end: "request_timeout"},
+		"the log is full":               {cause: fanout.ErrTooLarge, end: "response_too_large"},
+		"the client has left":           {cause: ingest.ErrClientGone},
+		// as net/http: a read that is past its deadline ends the context of the request
+		"the body is late": {cause: context.Canceled, end: "request_timeout", late: true},
 	} {
 		for at, next := range map[string]enginetest.Handler{
 			"before the header": func(_ http.ResponseWriter, r *http.Request) error { return enginetest.Hang(r) },
@@ -225,7 +229,8 @@ func TestCancelledCalls(t *testing.T) {
 			t.Run(name+" "+at, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					p, call := produce(t, next, asksForStream, func(_ *ingest.Config, p *production) {
+					p, call := produce(t, next, asksForStream, func(c *ingest.Config, p *production) {
+						c.Late = func() bool { return tc.late }
 						time.AfterFunc(time.Second, func() { p.cancel(tc.cause) })
 					})
 					equal(t, "end", p.log.end(), tc.end)

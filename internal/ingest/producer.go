@@ -137,7 +137,7 @@ func (p *Producer) WriteHeader(status int) {
 	case p.phase != waiting:
 	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
 		p.Out.Inform(status, p.header)
-	case terminalOf(p.Ctx) != nil:
+	case p.cause() != nil:
 		p.phase = withdrawn
 	case !provider.IsCandidate(p.header.Get("Content-Type"), p.Path, status, p.asked.Load()) || !p.decompress():
 		p.late = p.Ctx.Err() != nil

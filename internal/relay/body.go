@@ -39,7 +39,7 @@ type body struct {
 	expired func() // called when the time is over; nil where nothing asks
 
 	ended atomic.Bool
-	due   atomic.Int64 // the deadline of the read that is under way, in ns; 0 where there is none
+	due   atomic.Int64 // the deadline of the read that is under way, in ns after began; 0 where there is none
 
 	// What makes the call reads in a goroutine of its own, and may do so when
 	// the request has had its answer.
@@ -78,8 +78,8 @@ func (b *body) Ended() bool { return b.ended.Load() }
 // goroutine, and does not wait for one that reads to notice: over HTTP/1.1 the
 // context of the request ends before its read does.
 func (b *body) Late() bool {
-	due := b.due.Load()
-	return due != 0 && !b.Ended() && time.Now().UnixNano() >= due
+	due := time.Duration(b.due.Load()) // by the monotonic clock, as the deadline itself: the other may lag
+	return due != 0 && !b.Ended() && time.Since(b.began) >= due
 }
 
 // How much is read of a body at a time, in bytes: as much as has come, so that a
@@ -149,9 +149,8 @@ func (b *body) read(p []byte) (int, error) {
 		b.mu.Lock()
 		allowed := b.limit + time.Duration(b.got/bytesPerSecond)*time.Second
 		b.mu.Unlock()
-		due := b.began.Add(allowed)
-		b.due.Store(due.UnixNano())
-		_ = b.rc.SetReadDeadline(due)
+		b.due.Store(int64(allowed))
+		_ = b.rc.SetReadDeadline(b.began.Add(allowed))
 	}
 	n, err := b.src.Read(p)
 	if b.look(p[:n]) || err != nil {
