@@ -46,7 +46,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // eventually waits, with a bound, until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); {
+	for deadline := time.Now().Add(patience); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatal("never: " + what)
 		}

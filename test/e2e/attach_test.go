@@ -46,7 +46,7 @@ func crowd(t *testing.T, c *rig.Caddy, n int, here <-chan struct{}, proceed chan
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("somebody waits for ever")
 	}
 	return got

@@ -19,8 +19,9 @@ import (
 // prompt is a request body.
 const prompt = `{"model":"m","stream":true,"messages":[]}`
 
-// endure is how long a test waits for what does not come.
-const endure = 10 * time.Second
+// bombMiB is what a bomb unfolds to, in MiB: many times what the tests allow to
+// be held, and a gigabyte where that takes seconds.
+var bombMiB = map[bool]int{false: 1024, true: 128}[rig.Race]
 
 // target is a Caddy that is attacked, and the backend behind it.
 type target struct {
@@ -129,7 +130,7 @@ func (x *target) open(method, path, body string, header ...string) *http.Respons
 // do sends a request and reads the whole answer.
 func (x *target) do(method, path, body string, header ...string) *reply {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(x.t.Context(), endure)
+	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
 	defer cancel()
 	resp, err := http.DefaultClient.Do(x.request(ctx, method, path, body, header...))
 	if err != nil {
@@ -183,7 +184,7 @@ func (x *target) dial(text string) net.Conn {
 	if err := conn.(*net.TCPConn).SetReadBuffer(8 << 10); err != nil {
 		x.t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(endure)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		x.t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, strings.ReplaceAll(text, "ADDR", x.Addr)); err != nil {
@@ -250,7 +251,7 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(endure):
+	case <-time.After(patience):
 		t.Fatalf("never: %s", what)
 	}
 }

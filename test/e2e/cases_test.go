@@ -119,7 +119,7 @@ func (tr *trial) try(ctx context.Context, addr, cut string) string {
 	switch {
 	case want.Raw:
 		return checkRaw(c, want, r)
-	case want.BeforeMS > 0 && r.took > time.Duration(want.BeforeMS)*time.Millisecond:
+	case want.BeforeMS > 0 && r.took > atLatest(time.Duration(want.BeforeMS)*time.Millisecond):
 		return fmt.Sprintf("it took %v", r.took)
 	case want.Status > 0:
 		return checkStatus(want, r)

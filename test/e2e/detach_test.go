@@ -151,7 +151,7 @@ func TestPlaceholdersAfterTheClientHasLeft(t *testing.T) {
 		select {
 		case h := <-got:
 			wantEcho(t, c, h)
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("a request went with its client")
 		}
 	}

@@ -26,9 +26,7 @@ var ways = map[string]func(p *rig.Process) time.Time{
 // exits checks that the process ends well, at most limit after a moment.
 func exits(t *testing.T, p *rig.Process, since time.Time, limit time.Duration) {
 	t.Helper()
-	if rig.Race {
-		limit += 1500 * time.Millisecond
-	}
+	limit = atLatest(limit)
 	code, at, err := p.Exited(time.Until(since) + limit + 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +127,7 @@ func TestExitDeadline(t *testing.T) {
 	start := p.Signal(syscall.SIGTERM)
 	for at, end := range ends {
 		s := <-end
-		if took := s.at.Sub(start); took < 2*time.Second-100*time.Millisecond || took > 2500*time.Millisecond {
+		if took := s.at.Sub(start); took < 2*time.Second-100*time.Millisecond || took > atLatest(2500*time.Millisecond) {
 			t.Errorf("%s ends after %v", at, took)
 		}
 		switch {
@@ -237,7 +235,7 @@ func TestExitTurnsAway(t *testing.T) {
 	checkSentOn(t, "late EventSource", <-lateGet, "abc")
 	s = <-channel
 	checkSentOn(t, "channel", s, "")
-	if took := s.at.Sub(start); took > 1500*time.Millisecond {
+	if took := s.at.Sub(start); took > atLatest(1500*time.Millisecond) {
 		t.Errorf("the channel's client is sent on after %v", took)
 	}
 	close(u.release)

@@ -33,8 +33,8 @@ type storm struct {
 
 func newStorm() *storm {
 	s := &storm{
-		clients: 2000, reloads: 20, every: 700 * time.Millisecond, spread: 500 * time.Millisecond,
-		words: 12, interval: 1500 * time.Millisecond,
+		clients: 2000, reloads: 10, every: 700 * time.Millisecond, spread: 500 * time.Millisecond,
+		words: 12, interval: 800 * time.Millisecond,
 	}
 	if rig.Race {
 		s.clients /= 5
@@ -267,7 +267,7 @@ func TestReloadStorm(t *testing.T) {
 			t.Errorf("tenth %d of the spread has %d of %d", i, n, len(s.moments))
 		}
 	}
-	const runtimeKeeps = 12 << 20 // of goroutines that have ended, for the next ones
+	const runtimeKeeps = 20 << 20 // of goroutines that have ended, for the next ones
 	var after level
 	defer func() { t.Logf("before %+v, after %+v", before, after) }()
 	eventually(t, "nothing is left", func() bool {

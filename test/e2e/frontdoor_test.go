@@ -218,7 +218,7 @@ func TestProtocols(t *testing.T) {
 		reverse_proxy `+backend.Addr+`
 	}`)
 	c.WaitTLS(&tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"}) //nolint:gosec // Caddy's own authority, not installed here
-	for proto, transport := range transports(t) {
+	for proto, transport := range rig.Transports(t) {
 		t.Run(proto, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.TLSAddr+chatPath, strings.NewReader("{}"))
 			if err != nil {
@@ -295,7 +295,7 @@ func TestAnswerBeforeTheWholePrompt(t *testing.T) {
 	cancel()
 	select {
 	case <-left:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Error("the client's leaving was not noticed")
 	}
 }

@@ -62,7 +62,7 @@ func TestFailureAfterHeartbeat(t *testing.T) {
 						failure.fail(w, r)
 					})
 					c := rig.Start(t, fmt.Sprintf(withMetrics+"\n", "emit "+dialect+"\nheartbeat 10ms\n"+options+failure.options, backend.Addr))
-					before := scrape(t, c)
+					before := atRest(t, c)
 					resp := post(`{"stream":true}`).do(t, c)
 					r := bufio.NewReader(resp.Body)
 					if first, err := r.ReadString('\n'); first != ": ping\n" {
@@ -77,7 +77,7 @@ func TestFailureAfterHeartbeat(t *testing.T) {
 					equal(t, "aborted", err != nil, aborts)
 					label := `streams_total{format="unknown",outcome="` + failure.code + `"}`
 					eventually(t, "it is counted", func() bool { return scrape(t, c)[label]-before[label] == 1 })
-					equal(t, "active streams", scrape(t, c)["active_streams"], 0)
+					atRest(t, c)
 					if logs := c.Logs(); strings.Contains(logs, "panic serving") {
 						t.Error(logs)
 					}

@@ -136,7 +136,7 @@ func TestNothingIsLeft(t *testing.T) {
 	goroutines, memory, logged := runtime.NumGoroutine(), heap(), len(c.Logs())
 	ids := many(t, c, responses)
 	settled(t, c, ids)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		left := runtime.NumGoroutine() - goroutines
 		if left <= 2 {
 			break
@@ -183,7 +183,7 @@ func many(t *testing.T, c *rig.Caddy, n int) []string {
 // settled waits until nothing is held any more, not even the ids.
 func settled(t *testing.T, c *rig.Caddy, ids []string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		held := stateNow(t)
 		for len(ids) > 0 && !remembers(t, c, ids[0]) {
 			ids = ids[1:]

@@ -212,7 +212,7 @@ func TestLeavingIsNotStopping(t *testing.T) {
 		if d := time.Since(at); d < 250*time.Millisecond {
 			t.Errorf("cancelled after %v", d)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the upstream still runs")
 	}
 	all := frames(t, rig.NewFrameReader(get("/llm/streams/"+id).do(t, c).Body), -1)
@@ -272,7 +272,7 @@ func TestCancel(t *testing.T) {
 					if d := when.Sub(at); d > 100*time.Millisecond {
 						t.Errorf("the upstream was closed after %v", d)
 					}
-				case <-time.After(5 * time.Second):
+				case <-time.After(patience):
 					t.Fatal("the upstream still runs")
 				}
 				equal(t, "follower's end", lastData(frames(t, follower, -1)), `{"finish_reason":"cancelled"}`)

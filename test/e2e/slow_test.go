@@ -214,3 +214,27 @@ func TestWriteTimeout(t *testing.T) {
 		})
 	}
 }
+
+// A client that is sent away because it is slow is counted as such, and so soon
+// that the upstream is not paid for what no client reads.
+func TestSlowClientIsSentAwayFromItsWrite(t *testing.T) {
+	g := newGush(1000 * bulkEvents)
+	backend := rig.NewBackend(t, g.ServeHTTP)
+	c := rig.Start(t, fmt.Sprintf(withMetrics, "slow_client disconnect", backend.Addr)) // and its write may take 30 s
+	before := atRest(t, c)
+	slow := stall(t, c, post(`{}`))
+	begin := time.Now()
+	if err := g.finished(t); err == nil {
+		t.Error("the upstream was not cancelled")
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	slow.cutOff(t)
+	for _, name := range []string{
+		`streams_total{format="openai-chat",outcome="slow_client"}`, `slow_clients_total{action="disconnected"}`,
+	} {
+		eventually(t, name+" is counted", func() bool { return scrape(t, c)[name]-before[name] == 1 })
+	}
+	atRest(t, c)
+}

@@ -138,7 +138,7 @@ func (g *gush) finished(t *testing.T) error {
 	select {
 	case err := <-g.ended:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("the backend is held back after %d of %d", g.sent.Load(), g.n)
 		return nil
 	}

@@ -58,7 +58,7 @@ func TestClientLeaves(t *testing.T) {
 				if d := at.Sub(cancelled); d > 100*time.Millisecond {
 					t.Errorf("the upstream was cancelled after %v", d)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("the upstream was not cancelled")
 			}
 			if err := <-done; !errors.Is(err, context.Canceled) {
@@ -166,7 +166,7 @@ func TestBackendThatStaysOpen(t *testing.T) {
 	equal(t, "answer", fmt.Sprint(a.Text, a.Done.FinishReason, a.Cut), "xstop<nil>")
 	select {
 	case <-left:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Error("the upstream is still open")
 	}
 }

@@ -151,7 +151,7 @@ func TestUpstreamErrorForThoseWhoFollow(t *testing.T) {
 					tc.answer(w, r)
 				})
 				c := rig.Start(t, fmt.Sprintf(withMetrics, "resume /llm\n"+quickDrain+"heartbeat 10ms\n", backend.Addr))
-				before := scrape(t, c)
+				before := atRest(t, c)
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				first, err := post(`{"stream":true}`).try(ctx, c)

@@ -1,4 +1,6 @@
-package e2e_test
+// Package silence_test waits through a long silence, which takes a minute and
+// no processor: beside the other tests, in a process of its own.
+package silence_test
 
 import (
 	"crypto/tls"
@@ -10,25 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quic-go/quic-go/http3"
-
+	_ "github.com/caddy-llmstream/caddy-llmstream"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/rig"
 )
-
-// transports returns one client for each protocol, and what closes them.
-func transports(t *testing.T) map[string]http.RoundTripper {
-	t.Helper()
-	insecure := &tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"} //nolint:gosec // Caddy's own authority, not installed here
-	h1 := &http.Transport{TLSClientConfig: insecure.Clone(), TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
-	h2 := &http.Transport{TLSClientConfig: insecure.Clone(), ForceAttemptHTTP2: true}
-	h3 := &http3.Transport{TLSClientConfig: insecure.Clone()}
-	t.Cleanup(func() {
-		h1.CloseIdleConnections()
-		h2.CloseIdleConnections()
-		_ = h3.Close()
-	})
-	return map[string]http.RoundTripper{"HTTP/1.1": h1, "HTTP/2.0": h2, "HTTP/3.0": h3}
-}
 
 // golang/go#70834, caddy#8103: 70 s of nothing before the first token, after a
 // request with a body, with Caddy's own idle timeouts as they are.
@@ -56,10 +42,10 @@ func TestLongSilence(t *testing.T) {
 	}`)
 	c.WaitTLS(&tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"}) //nolint:gosec // as above
 	var wg sync.WaitGroup
-	for proto, transport := range transports(t) {
+	for proto, transport := range rig.Transports(t) {
 		for path, beats := range map[string]int{"/beats": 4, "/silent": 0} {
 			wg.Go(func() {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.TLSAddr+path+chatPath,
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.TLSAddr+path+"/v1/chat/completions",
 					strings.NewReader(`{"model":"m","stream":true}`))
 				if err != nil {
 					t.Error(err)
@@ -71,9 +57,13 @@ func TestLongSilence(t *testing.T) {
 					return
 				}
 				defer func() { _ = resp.Body.Close() }()
-				equal(t, "protocol", resp.Proto, proto)
+				if resp.Proto != proto {
+					t.Errorf("protocol %s, not %s", resp.Proto, proto)
+				}
 				a := rig.ReadAnswer(t, resp.Body)
-				equal(t, proto+path, fmt.Sprint(a.Text, a.Cut, a.Comments), fmt.Sprint("at last", nil, beats))
+				if got, want := fmt.Sprint(a.Text, a.Cut, a.Comments), fmt.Sprint("at last", nil, beats); got != want {
+					t.Errorf("%s%s: %s, not %s", proto, path, got, want)
+				}
 			})
 		}
 	}
