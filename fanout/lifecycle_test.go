@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -337,10 +338,11 @@ func TestDescribeKeepsWhatIsKnown(t *testing.T) {
 func TestFollowedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := fanout.NewRegistry()
-		followed := true
-		var cause error
+		var followed atomic.Bool
+		followed.Store(true)
+		cancelled := make(chan error, 1)
 		r, _, err := reg.Begin(fanout.NewID(), fanout.Spec{
-			Grace: time.Minute, Followed: func() bool { return followed }, Cancel: func(err error) { cause = err },
+			Grace: time.Minute, Followed: followed.Load, Cancel: func(err error) { cancelled <- err },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -350,13 +352,12 @@ func TestFollowedElsewhere(t *testing.T) {
 		}
 		r.Leave()
 		after(10*time.Minute + time.Second)
-		if cause != nil {
-			t.Fatalf("it is cancelled: %v", cause)
+		if len(cancelled) > 0 {
+			t.Fatalf("it is cancelled: %v", <-cancelled)
 		}
-		followed = false
-		after(time.Minute)
-		if !errors.Is(cause, fanout.ErrAbandoned) {
-			t.Errorf("it is not cancelled: %v", cause)
+		followed.Store(false)
+		if cause := <-cancelled; !errors.Is(cause, fanout.ErrAbandoned) {
+			t.Errorf("it is cancelled with %v", cause)
 		}
 	})
 }
