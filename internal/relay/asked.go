@@ -28,13 +28,17 @@ type asked struct {
 	choices int    // n, Gemini's candidateCount, Cohere's num_generations; 0 where it is not said
 }
 
+// dashScopeStream is the header field with which clients of DashScope ask for a
+// stream (Alibaba Cloud Model Studio, DashScope API reference).
+const dashScopeStream = "X-Dashscope-Sse"
+
 // wantsStream reports whether a request asks for a stream, given what its body
 // says. Where it does, heartbeats may commit the response before the upstream's
 // header, and the time to the first token runs from admission; elsewhere both
 // wait for that header.
 func wantsStream(q *Request, body wish) bool {
 	switch {
-	case acceptsOnlyEventStream(q.Request) || provider.AlwaysStreams(q.Path):
+	case acceptsOnlyEventStream(q.Request) || provider.AlwaysStreams(q.Path) || strings.EqualFold(q.Header.Get(dashScopeStream), "enable"):
 		return true
 	case provider.StreamsUnlessTold(q.Path):
 		return body != asksForWhole

@@ -77,6 +77,20 @@ func TestWantsStream(t *testing.T) {
 	}
 }
 
+// DashScope's clients ask with a header field of their own.
+func TestDashScopeAsksInItsHeader(t *testing.T) {
+	for value, want := range map[string]bool{"enable": true, "Enable": true, "disable": false, "": false} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/services/aigc/text-generation/generation", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-DashScope-SSE", value)
+		if got := wantsStream(&Request{Request: r, Path: r.URL.Path}, unsaid); got != want {
+			t.Errorf("%q asks for a stream: %v", value, got)
+		}
+	}
+}
+
 // A compressed body is looked through as well; one in a coding that is not known
 // says nothing, and one that is broken what it has said.
 func TestCompressedBodiesAreLookedThrough(t *testing.T) {

@@ -108,9 +108,9 @@ var things = []thing{
 		name: "the same, max_memory 8MiB", bound: "max_memory", global: `{"max_memory":8388608}`, options: kept, header: asUser,
 		answer: says(append(words(200), rig.Stop)...), ends: true, limit: 32 << 10, total: 16 << 20,
 	},
-	{name: "kept response, a key of 8 KB", bound: "max_memory; a hash", options: kept, header: named("Idempotency-Key", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 24 << 10},
-	{name: "kept response, a channel of 8 KB", bound: "max_memory; a hash", options: kept, header: named("X-Chat", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 24 << 10},
-	{name: "kept response, an owner of 8 KB", bound: "max_memory; a hash", options: kept, header: named("X-User", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 24 << 10},
+	{name: "kept response, a key of 8 KB", bound: "max_memory; a hash", options: kept, header: named("Idempotency-Key", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 8 << 10},
+	{name: "kept response, a channel of 8 KB", bound: "max_memory; a hash", options: kept, header: named("X-Chat", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 8 << 10},
+	{name: "kept response, an owner of 8 KB", bound: "max_memory; a hash", options: kept, header: named("X-User", 8000), answer: says(append(words(1), rig.Stop)...), ends: true, limit: 8 << 10},
 	{
 		name: "expired response (its id)", bound: "keep, again", options: strings.Replace(kept, "1h", "2s", 1), header: asUser,
 		answer: says(append(words(1), rig.Stop)...), ends: true, wait: 2500 * time.Millisecond, limit: 4 << 10,
@@ -362,15 +362,13 @@ func levelNow() (l level) {
 // TestBudget makes one and many of each thing. BUDGET is how many; docs/budget.md
 // has the table for 10,000.
 func TestBudget(t *testing.T) {
-	if os.Getenv("BUDGET") == "" {
+	how := os.Getenv("BUDGET")
+	if how == "" {
 		t.Skip("what is measured decides no test run: make budget")
 	}
-	many := 500
-	if s := os.Getenv("BUDGET"); s != "" {
-		var err error
-		if many, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
+	many, err := strconv.Atoi(how)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var table strings.Builder
 	_, _ = fmt.Fprintf(&table, "| held | one | %d | each of %d | stack of each | bound by |\n|---|---:|---:|---:|---:|---|\n", many, many)
