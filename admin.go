@@ -9,7 +9,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-llmstream/caddy-llmstream/fanout"
-	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 )
 
 func init() { caddy.RegisterModule(new(adminAPI)) }
@@ -60,7 +59,7 @@ func stateNow() (adminState, error) {
 	}
 	defer func() { _ = releaseRegistry() }()
 	s := adminState{
-		Clients: process.clients.Load(), Readers: observe.Readers(), Streams: len(observe.List()),
+		Clients: process.clients.Load(), Readers: process.board.Readers(), Streams: len(process.board.List()),
 		Queued: queuedRequests(), Drained: process.drainers.members(),
 	}
 	s.Running, s.Kept = registry.Len()
@@ -84,7 +83,7 @@ func (*adminAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errors.New("method not allowed")}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(observe.List())
+	return json.NewEncoder(w).Encode(process.board.List())
 }
 
 func (*adminAPI) cancel(w http.ResponseWriter, r *http.Request) error {
@@ -92,7 +91,7 @@ func (*adminAPI) cancel(w http.ResponseWriter, r *http.Request) error {
 	if !isCancel || r.Method != http.MethodPost {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("not found")}
 	}
-	if !observe.Cancel(id, fanout.ErrCancelled) {
+	if !process.board.Cancel(id, fanout.ErrCancelled) {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no such stream is running")}
 	}
 	w.WriteHeader(http.StatusAccepted)

@@ -33,6 +33,7 @@ var process = struct {
 	limiters   *caddy.UsagePool // by the key of a limit
 	stores     *caddy.UsagePool // by their configuration
 	metrics    func() (plain, withModel *observe.Metrics)
+	board      *observe.Board
 	clients    atomic.Int64 // open client requests of all sites
 	drainers   drainers
 
@@ -41,6 +42,7 @@ var process = struct {
 	registries:   caddy.NewUsagePool(),
 	limiters:     caddy.NewUsagePool(),
 	stores:       caddy.NewUsagePool(),
+	board:        observe.NewBoard(),
 	drainers:     drainers{set: make(map[*drainer]struct{})},
 	storeMetrics: sync.OnceValue(observe.NewStoreMetrics),
 }

@@ -101,7 +101,7 @@ func (d *Delivery) provision(ctx caddy.Context, prefix string) error {
 	limits := d.Timeouts.limits()
 	limits.Heartbeat = orDefault(d.Heartbeat, defaultHeartbeat)
 	d.route = &relay.Route{
-		Logger: ctx.Logger(), Metrics: d.app.metrics, Registry: d.app.registry, Shared: d.app.shared(), Drain: d.drain,
+		Logger: ctx.Logger(), Metrics: d.app.metrics, Board: process.board, Registry: d.app.registry, Shared: d.app.shared(), Drain: d.drain,
 		Limits: limits, WriteTimeout: orDefault(d.Timeouts.Write, defaultWriteTimeout), ReadTimeout: orDefault(d.Timeouts.Read, defaultReadTimeout),
 		Pace: d.pace, Memory: d.app.registry,
 		Status: statusOf,

@@ -137,7 +137,7 @@ func produce(t *testing.T, next enginetest.Handler, options ...func(*ingest.Conf
 	p.ctx, p.cancel = ingest.WithCancelCause(t.Context())
 	defer p.cancel(nil)
 	metrics, _ := observe.NewMetrics(func() int { return 0 })
-	p.record = observe.NewRecord(metrics, "id", "text", "", nil)
+	p.record = observe.NewBoard().Begin(metrics, "id", "text", "", nil)
 	defer p.record.Leave()
 	c := ingest.Config{
 		Path: chatPath, Dialect: "text", MaxEvent: 1 << 20,

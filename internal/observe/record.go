@@ -19,6 +19,7 @@ type Record struct {
 	Channel string
 	Started time.Time // admission
 
+	board   *Board
 	metrics *Metrics
 	cancel  func(cause error)
 
@@ -48,21 +49,20 @@ type Identity struct {
 	ProviderID string // the provider's own id of the response
 }
 
-// NewRecord begins the record of a response that was admitted, and puts it on
-// the list of those that run. Its owner must Leave. cancel ends the upstream
-// call.
-func NewRecord(m *Metrics, id, dialect, channel string, cancel func(cause error)) *Record {
-	rec := &Record{ID: id, Dialect: dialect, Channel: channel, Started: time.Now(), metrics: m, cancel: cancel}
+// Begin begins the record of a response that was admitted and runs from now on.
+// Its owner must Leave. cancel ends the upstream call.
+func (b *Board) Begin(m *Metrics, id, dialect, channel string, cancel func(cause error)) *Record {
+	rec := &Record{ID: id, Dialect: dialect, Channel: channel, Started: time.Now(), board: b, metrics: m, cancel: cancel}
 	rec.counts.metrics = m
 	m.activeStreams.Inc()
-	running.add(rec)
+	b.add(rec)
 	return rec
 }
 
-// Leave takes the response off the list of those that run.
+// Leave says that the response runs no more.
 func (rec *Record) Leave() {
 	rec.metrics.activeStreams.Dec()
-	running.remove(rec)
+	rec.board.remove(rec)
 }
 
 // Identify takes what is known of the backend. Some name the model only in
@@ -148,7 +148,7 @@ func (rec *Record) End(outcome event.Outcome, result *event.Result, usage *event
 	m.duration.WithLabelValues(m.labels(label)...).Observe(rec.duration.Seconds())
 	m.upstreamBytes.WithLabelValues(m.labels(label)...).Add(float64(rec.upstreamBytes.Load()))
 	for _, count := range directions(rec.usage) {
-		m.tokens.WithLabelValues(m.labels(label, count.direction)...).Add(float64(count.n))
+		m.tokens.WithLabelValues(m.labels(label, count.direction)...).Add(float64(min(count.n, mostTokens)))
 	}
 	return true
 }

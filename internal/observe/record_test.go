@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,13 +26,28 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
+// What a backend says of its tokens, however much, leaves a counter that counts
+// those of the others.
+func TestAnAbsurdCountStopsNoCounter(t *testing.T) {
+	t.Parallel()
+	m := metrics()
+	input := func(n int64) float64 {
+		rec := observe.NewBoard().Begin(m, "id", "text", "", nil)
+		defer rec.Leave()
+		rec.End(event.OutcomeDone, nil, &event.TokenUsage{Input: n})
+		return enginetest.Scrape(t, m)[`tokens_total{direction="input"}`]
+	}
+	absurd := input(math.MaxInt64)
+	equal(t, "what the next one adds", input(1)-absurd, 1)
+}
+
 // A response is counted once, by the first that ends it, with what is known of
 // the backend at that moment: also where the model came last.
 func TestAResponseIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, m := observe.NewMetrics(func() int { return 3 })
-		rec := observe.NewRecord(m, "id", "text", "", nil)
+		rec := observe.NewBoard().Begin(m, "id", "text", "", nil)
 		equal(t, "active", enginetest.Scrape(t, m)["active_streams"], 1)
 		rec.Identify(observe.Identity{Format: "llamacpp-completion"})
 		rec.Received(100)
@@ -83,7 +99,7 @@ func TestLog(t *testing.T) {
 		event.OutcomeDrained: zap.InfoLevel, event.OutcomeSlowClient: zap.WarnLevel, "upstream_truncated": zap.WarnLevel,
 	} {
 		core, logs := observer.New(zapcore.DebugLevel)
-		rec := observe.NewRecord(metrics(), "id", "text", "", nil)
+		rec := observe.NewBoard().Begin(metrics(), "id", "text", "", nil)
 		rec.Output(1, time.Second)
 		rec.Output(1, 2*time.Second)
 		rec.End(outcome, nil, &event.TokenUsage{Input: 3, Output: 8})
@@ -120,15 +136,16 @@ func (r *reader) Position() int64 { return r.at }
 func TestRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errStop := errors.New("stop")
+		board := observe.NewBoard()
 		var cause error
-		rec := observe.NewRecord(metrics(), "one", "text", "chat", func(err error) { cause = err })
+		rec := board.Begin(metrics(), "one", "text", "chat", func(err error) { cause = err })
 		time.Sleep(2 * time.Second)
-		younger := observe.NewRecord(metrics(), "two", "openai", "", nil)
+		younger := board.Begin(metrics(), "two", "openai", "", nil)
 		defer younger.Leave()
 		rec.Logged(10)
-		removes := []func(){observe.AddReader(&reader{"one", 9}), observe.AddReader(&reader{"one", 4})}
-		equal(t, "readers", observe.Readers(), 2)
-		list := observe.List()
+		removes := []func(){board.AddReader(&reader{"one", 9}), board.AddReader(&reader{"one", 4})}
+		equal(t, "readers", board.Readers(), 2)
+		list := board.List()
 		equal(t, "responses", len(list), 2)
 		one := list[0]
 		equal(t, "the oldest", fmt.Sprintf("%s %s %s %d %d %d %d", one.ID, one.Emit, one.Channel, one.AgeMS, one.Events, one.Followers, one.SlowestLag), "one text chat 2000 10 2 6")
@@ -136,11 +153,11 @@ func TestRunning(t *testing.T) {
 		for _, remove := range removes {
 			remove()
 		}
-		equal(t, "readers", observe.Readers(), 0)
-		equal(t, "cancelled", observe.Cancel("one", errStop), true)
+		equal(t, "readers", board.Readers(), 0)
+		equal(t, "cancelled", board.Cancel("one", errStop), true)
 		equal(t, "cause", cause, errStop)
 		rec.Leave()
-		equal(t, "cancelled", observe.Cancel("one", errStop), false)
+		equal(t, "cancelled", board.Cancel("one", errStop), false)
 	})
 }
 
@@ -149,7 +166,7 @@ func TestModelLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	_, m := observe.NewMetrics(func() int { return 0 })
 	for i := range 1010 {
-		rec := observe.NewRecord(m, "id", "text", "", nil)
+		rec := observe.NewBoard().Begin(m, "id", "text", "", nil)
 		rec.Identify(observe.Identity{Format: "f", Model: fmt.Sprintf("m%d", i)})
 		rec.End(event.OutcomeDone, nil, nil)
 		rec.Leave()

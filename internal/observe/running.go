@@ -1,40 +1,44 @@
 package observe
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
 )
 
-// running are the records of the responses of this process that run.
-var running = recordSet{set: make(map[*Record]struct{})}
+// Board knows which responses run at this moment, and who reads them. A process
+// has one.
+type Board struct {
+	mu      sync.Mutex
+	running map[*Record]struct{}
 
-type recordSet struct {
-	mu  sync.Mutex
-	set map[*Record]struct{}
+	readersMu sync.Mutex
+	readers   map[Reader]struct{}
 }
 
-func (s *recordSet) add(rec *Record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.set[rec] = struct{}{}
+// NewBoard returns a Board on which nothing runs.
+func NewBoard() *Board {
+	return &Board{running: make(map[*Record]struct{}), readers: make(map[Reader]struct{})}
 }
 
-func (s *recordSet) remove(rec *Record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.set, rec)
+func (b *Board) add(rec *Record) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running[rec] = struct{}{}
 }
 
-// list returns the records, in no order.
-func (s *recordSet) list() []*Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	records := make([]*Record, 0, len(s.set))
-	for rec := range s.set {
-		records = append(records, rec)
-	}
-	return records
+func (b *Board) remove(rec *Record) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.running, rec)
+}
+
+// records returns those of the responses that run, in no order.
+func (b *Board) records() []*Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.running))
 }
 
 // Reader is a client that reads a response.
@@ -45,29 +49,23 @@ type Reader interface {
 	Position() int64
 }
 
-// readers are the clients that read a response at this moment.
-var readers = struct {
-	mu  sync.Mutex
-	set map[Reader]struct{}
-}{set: make(map[Reader]struct{})}
-
 // AddReader counts a client in, and returns what counts it out.
-func AddReader(r Reader) (remove func()) {
-	readers.mu.Lock()
-	defer readers.mu.Unlock()
-	readers.set[r] = struct{}{}
+func (b *Board) AddReader(r Reader) (remove func()) {
+	b.readersMu.Lock()
+	defer b.readersMu.Unlock()
+	b.readers[r] = struct{}{}
 	return func() {
-		readers.mu.Lock()
-		defer readers.mu.Unlock()
-		delete(readers.set, r)
+		b.readersMu.Lock()
+		defer b.readersMu.Unlock()
+		delete(b.readers, r)
 	}
 }
 
 // Readers returns how many clients read a response at this moment.
-func Readers() int {
-	readers.mu.Lock()
-	defer readers.mu.Unlock()
-	return len(readers.set)
+func (b *Board) Readers() int {
+	b.readersMu.Lock()
+	defer b.readersMu.Unlock()
+	return len(b.readers)
 }
 
 // Running is a response that runs, for the admin API.
@@ -86,9 +84,9 @@ type Running struct {
 }
 
 // List returns the responses that run, the oldest first.
-func List() []Running {
-	followers := followersByResponse()
-	records := running.list()
+func (b *Board) List() []Running {
+	followers := b.followersByResponse()
+	records := b.records()
 	list := make([]Running, 0, len(records))
 	for _, rec := range records {
 		s := rec.Snapshot()
@@ -112,11 +110,11 @@ type followers struct {
 	slowest int64 // index of the last event that the slowest was sent
 }
 
-func followersByResponse() map[string]followers {
-	readers.mu.Lock()
-	defer readers.mu.Unlock()
+func (b *Board) followersByResponse() map[string]followers {
+	b.readersMu.Lock()
+	defer b.readersMu.Unlock()
 	counts := make(map[string]followers)
-	for r := range readers.set {
+	for r := range b.readers {
 		f, position := counts[r.ResponseID()], r.Position()
 		if f.n == 0 || position < f.slowest {
 			f.slowest = position
@@ -128,8 +126,8 @@ func followersByResponse() map[string]followers {
 }
 
 // Cancel ends a response that runs. It reports false where none has this id.
-func Cancel(id string, cause error) bool {
-	for _, rec := range running.list() {
+func (b *Board) Cancel(id string, cause error) bool {
+	for _, rec := range b.records() {
 		if rec.ID == id {
 			rec.cancel(cause)
 			return true

@@ -22,7 +22,7 @@ func metrics() *observe.Metrics {
 // A span that is open has the attributes of the semantic conventions; without
 // one nothing happens.
 func TestSpanAttributes(t *testing.T) {
-	rec := observe.NewRecord(metrics(), "id22", "text", "", nil)
+	rec := observe.NewBoard().Begin(metrics(), "id22", "text", "", nil)
 	defer rec.Leave()
 	rec.Identify(observe.Identity{Format: "openai-chat", Model: "gpt-x", ProviderID: "chatcmpl-1"})
 	rec.Requested("gpt")
@@ -56,7 +56,7 @@ func TestSpanAttributes(t *testing.T) {
 
 // What a delta costs to be counted: goal < 50 ns, no allocation.
 func BenchmarkRecordOutput(b *testing.B) {
-	rec := observe.NewRecord(metrics(), "id", "text", "", nil)
+	rec := observe.NewBoard().Begin(metrics(), "id", "text", "", nil)
 	defer rec.Leave()
 	rec.Identify(observe.Identity{Format: "openai-chat", Model: "m"})
 	b.ReportAllocs()

@@ -8,6 +8,11 @@ type directionCount struct {
 	n         int64
 }
 
+// mostTokens is how much one response adds to a counter of tokens at most. A
+// backend may say any number, and a counter is a float64: beyond 2⁵³ it would
+// not move any more for the others.
+const mostTokens = 1 << 31
+
 // directions returns the token counts that a provider has sent: of all input and
 // all output, and of the parts of them that it tells apart.
 func directions(usage *event.TokenUsage) []directionCount {

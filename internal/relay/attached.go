@@ -63,7 +63,7 @@ func (rt *Route) newBound(q *Request, window int) *bound {
 		b.stream.Window(window)
 	}
 	b.ctx, b.cancel = ingest.WithCancelCause(q.Context())
-	b.record = observe.NewRecord(rt.Metrics, b.stream.ID(), q.Dialect, "", b.cancel)
+	b.record = rt.Board.Begin(rt.Metrics, b.stream.ID(), q.Dialect, "", b.cancel)
 	conn := rt.newConn(q, b.stream.ID(), q.Dialect, false, func() identity { return b.record })
 	b.follower = deliver.NewFollower(conn, b.stream.Start(), rt.Pace)
 	q.Observed(b.record)
@@ -129,7 +129,7 @@ func (rt *Route) attached(q *Request) error {
 	b := rt.newBound(q, 0)
 	defer b.cancel(nil)
 	defer rt.Drain.Join(drain.Never, b.drained, nil).Leave()
-	defer observe.AddReader(b.follower)()
+	defer rt.Board.AddReader(b.follower)()
 	var beat func()
 	if q.Dialect != emit.DialectPlain {
 		beat = b.follower.Beat

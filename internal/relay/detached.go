@@ -162,8 +162,8 @@ func (d *detached) begin() error {
 	clientWatch := rt.clientWatch(c.follower.Conn)
 	defer clientWatch.StopAndWait()
 	defer rt.joinReader(c, response).Leave()
-	defer observe.AddReader(c.follower)()
-	record := observe.NewRecord(rt.Metrics, response.ID(), response.Dialect, response.Channel, func(cause error) {
+	defer rt.Board.AddReader(c.follower)()
+	record := rt.Board.Begin(rt.Metrics, response.ID(), response.Dialect, response.Channel, func(cause error) {
 		end(response, event.TerminalCancelled, cause)
 	})
 	d.own.record.Store(record)

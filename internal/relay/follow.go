@@ -101,7 +101,7 @@ func (rt *Route) followFrom(q *Request, response *fanout.Response, index int) er
 	watch := rt.clientWatch(c.follower.Conn)
 	defer watch.StopAndWait()
 	defer rt.joinReader(c, response).Leave()
-	defer observe.AddReader(c.follower)()
+	defer rt.Board.AddReader(c.follower)()
 	watch.EnableHeartbeat()
 	c.follower.Replaying()
 	if err := c.follower.Open(); err != nil {
@@ -167,7 +167,7 @@ func (rt *Route) share(q *Request, response *fanout.Response) error {
 	watch := rt.clientWatch(c.follower.Conn)
 	defer watch.StopAndWait()
 	defer rt.joinReader(c, response).Leave()
-	defer observe.AddReader(c.follower)()
+	defer rt.Board.AddReader(c.follower)()
 	c.follower.Replaying()
 	said := q.body.says()
 	c.follower.WantUsage(said.usage)

@@ -74,7 +74,7 @@ func newSite(t *testing.T, w way, next enginetest.Handler, options ...func(*site
 		spec: fanout.Spec{Keep: 10 * time.Minute, Grace: 30 * time.Second, MaxSize: 4 << 20},
 	}
 	s.Route = &relay.Route{
-		Logger: zap.New(core), Metrics: metrics, Registry: fanout.NewRegistry(), Memory: new(budget), Drain: s.group,
+		Logger: zap.New(core), Metrics: metrics, Board: observe.NewBoard(), Registry: fanout.NewRegistry(), Memory: new(budget), Drain: s.group,
 		MaxEvent: 1 << 20, Pace: w.pace, WriteTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second,
 		Limits: timeouts.Limits{FirstToken: 5 * time.Minute, BetweenTokens: 2 * time.Minute, Heartbeat: 15 * time.Second},
 		Status: func(error) int { return 0 },

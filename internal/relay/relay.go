@@ -22,6 +22,7 @@ import (
 type Route struct {
 	Logger   *zap.Logger
 	Metrics  *observe.Metrics
+	Board    *observe.Board
 	Registry *fanout.Registry
 	Shared   *Shared // nil for a process on its own
 	Memory   Memory

@@ -8,7 +8,6 @@ import (
 	"github.com/caddy-llmstream/caddy-llmstream/drain"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/deliver"
 	"github.com/caddy-llmstream/caddy-llmstream/internal/ingest"
-	"github.com/caddy-llmstream/caddy-llmstream/internal/observe"
 	"github.com/caddy-llmstream/caddy-llmstream/timeouts"
 )
 
@@ -22,7 +21,7 @@ func (rt *Route) tied(q *Request) error {
 	defer clientWatch.StopAndWait()
 	member := rt.Drain.Join(drain.Never, b.drained, nil)
 	defer member.Leave()
-	defer observe.AddReader(b.follower)()
+	defer rt.Board.AddReader(b.follower)()
 	out := &tiedOutlet{
 		handover: newHandover(b.follower.Conn, func(status int, header http.Header) {
 			b.follower.Expect(status, header)
