@@ -14,7 +14,7 @@ type value struct {
 // this.
 const (
 	maxPastLimits = 16
-	minPast       = 64 << 20
+	minPast       = 16 << 20
 )
 
 // add appends b, which stays unchanged until keep or reset. The value is
