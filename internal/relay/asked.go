@@ -30,7 +30,7 @@ type asked struct {
 
 // dashScopeStream is the header field with which clients of DashScope ask for a
 // stream (Alibaba Cloud Model Studio, DashScope API reference).
-const dashScopeStream = "X-Dashscope-Sse"
+const dashScopeStream = "X-DashScope-SSE"
 
 // wantsStream reports whether a request asks for a stream, given what its body
 // says. Where it does, heartbeats may commit the response before the upstream's
