@@ -147,6 +147,12 @@ func (p *Process) Reload(caddyfile string) {
 	}
 }
 
+// Command returns a command of the same binary that is told the address of the
+// admin API.
+func (p *Process) Command(args ...string) *exec.Cmd {
+	return exec.CommandContext(p.tb.Context(), p.binary, append(args, "--address", p.admin)...) //nolint:gosec // our own
+}
+
 // Admin asks the admin API of the process, and returns the body of its answer.
 func (p *Process) Admin(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+path, nil)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -38,15 +39,15 @@ func TestSDKs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, sdk := range []struct {
-		emit, program string
+		emit, program string // the program with the packages that it is to take
 		ways          []string
 		words         map[string]string // for a finish
 		tools, usage  bool
 	}{
 		{emit: "passthrough", program: "ollama.mjs", ways: []string{"chat"}, words: map[string]string{"tool_calls": "stop"}, tools: true, usage: true},
-		{emit: "openai", program: "openai.mjs", ways: []string{"chat", "helper"}, tools: true, usage: true},
-		{emit: "openai", program: "openai.mjs", ways: []string{"responses"}, words: map[string]string{"stop": "completed"}, usage: true},
-		{emit: "openai", program: "ai-openai.mjs", ways: []string{"chat"}, words: map[string]string{"tool_calls": "tool-calls"}, tools: true, usage: true},
+		{emit: "openai", program: "openai.mjs openai", ways: []string{"chat", "helper"}, tools: true, usage: true},
+		{emit: "openai", program: "openai.mjs openai", ways: []string{"responses"}, words: map[string]string{"stop": "completed"}, usage: true},
+		{emit: "openai", program: "ai-openai.mjs @ai-sdk/openai ai", ways: []string{"chat"}, words: map[string]string{"tool_calls": "tool-calls"}, tools: true, usage: true},
 		{emit: "anthropic", program: "anthropic.mjs", ways: []string{"messages"}, words: map[string]string{"stop": "end_turn", "tool_calls": "tool_use"}, tools: true, usage: true},
 	} {
 		c := serve(t, "emit "+sdk.emit)
@@ -94,7 +95,7 @@ func runSDK(ctx context.Context, t *testing.T, program string, run sdkRun) sdkOu
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, "node", program)
+	cmd := exec.CommandContext(ctx, "node", strings.Fields(program)...) //nolint:gosec // our own
 	cmd.Dir = filepath.FromSlash(sdkFolder)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), &stderr
 	output, err := cmd.Output()
