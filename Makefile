@@ -4,11 +4,13 @@
 GOLANGCI_VERSION = v2.15.0
 XCADDY_VERSION   = v0.4.5
 VULN_VERSION     = v1.9.0
+SBOM_VERSION     = v1.10.0
 CADDY_VERSION    = $(shell go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
 
 GOLANGCI = .bin/golangci-lint-$(GOLANGCI_VERSION)
 XCADDY   = .bin/xcaddy-$(XCADDY_VERSION)
 VULN     = .bin/govulncheck-$(VULN_VERSION)
+SBOM     = .bin/cyclonedx-gomod-$(SBOM_VERSION)
 
 PKG       = ./...
 TESTFLAGS =
@@ -17,8 +19,9 @@ BENCH     = .
 BENCHTIME = 1s
 BENCHFLAGS =
 SOAK      = 10m
+CROSS     = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: help run build test test-ollama lint vulncheck xcaddy fuzz bench microbench soak budget clean
+.PHONY: help run build test test-ollama lint vulncheck xcaddy cross release-check fuzz bench microbench soak budget clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -56,6 +59,12 @@ xcaddy: $(XCADDY) ## Build bin/caddy-xcaddy from this checkout, as users build t
 	$(XCADDY) build $(CADDY_VERSION) --output bin/caddy-xcaddy \
 		--with github.com/caddy-llmstream/caddy-llmstream@v0.0.0=.
 
+cross: ## Compile for other systems (CROSS=windows/arm64)
+	@scripts/cross.sh $(CROSS)
+
+release-check: $(XCADDY) $(SBOM) ## Check that what is committed can be released; publish nothing
+	@scripts/release-check.sh $(XCADDY) $(SBOM) $(CADDY_VERSION)
+
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
@@ -82,3 +91,6 @@ $(GOLANGCI):
 
 $(XCADDY):
 	scripts/gotool.sh github.com/caddyserver/xcaddy/cmd/xcaddy $(XCADDY_VERSION) $@
+
+$(SBOM):
+	scripts/gotool.sh github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod $(SBOM_VERSION) $@

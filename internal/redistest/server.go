@@ -102,12 +102,6 @@ func (s *Server) Stop() {
 	_ = s.cmd.Wait()
 }
 
-// Pause stops the server as it stands, and Resume lets it go on.
-func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
-
-// Resume ends a Pause.
-func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
-
 func (s *Server) kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
