@@ -44,7 +44,7 @@ func write(version, folder string) error {
 		return err
 	}
 	dir := filepath.Join(folder, filepath.FromSlash(escaped), "@v")
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil { //nolint:gosec // the caller names the folder
 		return err
 	}
 	info, err := json.Marshal(struct {
@@ -55,11 +55,11 @@ func write(version, folder string) error {
 		return err
 	}
 	for name, content := range map[string][]byte{"list": []byte(version + "\n"), version + ".info": info, version + ".mod": gomod} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil { //nolint:gosec // likewise
 			return err
 		}
 	}
-	file, err := os.Create(filepath.Join(dir, version+".zip")) //nolint:gosec // the caller names the folder
+	file, err := os.Create(filepath.Join(dir, version+".zip")) //nolint:gosec // likewise
 	if err != nil {
 		return err
 	}
