@@ -63,6 +63,7 @@ type Handler struct {
 	Delivery
 
 	admission *admission
+	warnings  *emitWarnings
 }
 
 // The values of include.
@@ -92,6 +93,7 @@ func (h *Handler) applyDefaults() {
 // Provision sets up the handler.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	h.applyDefaults()
+	h.warnings = newEmitWarnings()
 	if err := h.Delivery.provision(ctx, ""); err != nil {
 		return err
 	}
@@ -169,6 +171,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	dialect, err := h.dialect(r)
 	if err != nil {
 		return h.route.Refuse(w, r, emit.DialectText, err)
+	}
+	if dialect == emit.DialectText {
+		defer func() {
+			if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") && w.Header().Get("X-Response-Id") != "" {
+				h.warnings.answered(r, h.route.Logger)
+			}
+		}()
 	}
 	q := h.newRequest(w, r, next, dialect)
 	q.Admit = h.admission.enter(r)

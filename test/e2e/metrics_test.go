@@ -46,6 +46,30 @@ func atRest(t *testing.T, c *rig.Caddy) map[string]float64 {
 	return scrape(t, c)
 }
 
+// The most expensive mistake is told to whom it costs: a client that reads a
+// vendor's format and is sent text deltas. It is none where it gets JSON.
+func TestForgottenEmitIsWarnedOf(t *testing.T) {
+	c, _ := serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Whole") != "" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"choices":[]}`)
+			return
+		}
+		whole3(w, r)
+	})
+	const warning = "set emit on this route"
+	for _, header := range [][]string{{"User-Agent", "OpenAI/JS 6", "X-Whole", "1"}, {"User-Agent", "curl/8"}} {
+		_, _ = body(t, post(`{"stream":true}`, header...).do(t, c))
+	}
+	if strings.Contains(c.Logs(), warning) {
+		t.Errorf("a warning for nothing: %s", c.Logs())
+	}
+	_, _ = body(t, post(`{"stream":true}`, "User-Agent", "OpenAI/JS 6").do(t, c))
+	eventually(t, "it is warned of", func() bool {
+		return strings.Contains(c.Logs(), warning) && strings.Contains(c.Logs(), `"client":"OpenAI's SDK","emit":"openai"`)
+	})
+}
+
 // changed checks by how much metrics have grown.
 func changed(t *testing.T, before, after map[string]float64, want map[string]float64) {
 	t.Helper()
