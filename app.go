@@ -37,7 +37,8 @@ var process = struct {
 	clients    atomic.Int64 // open client requests of all sites
 	drainers   drainers
 
-	storeMetrics func() *observe.StoreMetrics
+	storeMetrics    func() *observe.StoreMetrics
+	upstreamMetrics func() *observe.UpstreamMetrics
 }{
 	registries:   caddy.NewUsagePool(),
 	limiters:     caddy.NewUsagePool(),
@@ -45,6 +46,8 @@ var process = struct {
 	board:        observe.NewBoard(),
 	drainers:     drainers{set: make(map[*drainer]struct{})},
 	storeMetrics: sync.OnceValue(observe.NewStoreMetrics),
+
+	upstreamMetrics: sync.OnceValue(observe.NewUpstreamMetrics),
 }
 
 const registryKey = "responses"

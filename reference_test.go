@@ -28,6 +28,7 @@ var modules = [][2]string{
 	{"Resume", "resume"},
 	{"Drain", "drain"},
 	{"Control", "http.handlers.llm_stream_control"},
+	{"Transport", "http.reverse_proxy.transport.llm_stream"},
 	{"App", "llm_stream, the app"},
 	{"Config", "llm_stream.stores.redis"},
 	{"Playground", "http.handlers.llm_stream_playground"},

@@ -30,7 +30,7 @@ import (
 // newRequest returns a request as it is relayed.
 func (d *Delivery) newRequest(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, dialect string) *relay.Request {
 	q := &relay.Request{
-		Request: r, W: w, Next: next, Path: originalPath(r), Dialect: dialect,
+		Request: r, W: w, Next: answering{next}, Path: originalPath(r), Dialect: dialect,
 		Cut:      cutOff(w),
 		Keep:     d.app.keep,
 		Observed: func(record *observe.Record) { observed(r, record) },

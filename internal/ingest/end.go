@@ -21,6 +21,9 @@ import (
 // gets one. What it returns is how the response ends where it is no stream.
 func (p *Producer) finish(call Call) Call {
 	cause := p.cause()
+	if cause == nil {
+		cause = timeoutTerminal(call.Err) // that of the transport
+	}
 	if p.decompressor != nil && p.decompressor.Close() != nil {
 		p.broken = true // where it is decoded, it has no terminal event either
 	}

@@ -47,6 +47,12 @@ func wantsStream(q *Request, body wish) bool {
 	}
 }
 
+// AsksForStream reports whether a request asks for a stream, given its body, or
+// the start of it, as it is sent.
+func AsksForStream(r *http.Request, path string, body []byte) bool {
+	return wantsStream(&Request{Request: r, Path: path}, askedOf(body, r.Header.Get("Content-Encoding")).stream)
+}
+
 // wantsStreamEarly reports whether a request asks for a stream whatever its body
 // says.
 func wantsStreamEarly(q *Request) bool { return wantsStream(q, asksForWhole) }
