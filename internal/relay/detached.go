@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -194,11 +195,33 @@ func (d *detached) begin() error {
 		c.follower.Expect(status, header)
 		clientWatch.EnableHeartbeat()
 	}
+	left := make(chan struct{})
 	d.run(hand, up, func() {
 		forgetBody()
 		leave()
+		close(left)
 	})
-	return c.attend(hand)
+	err = c.attend(hand)
+	c.awaitPlace(response, left)
+	return err
+}
+
+// leaveTime is how long the end of a request waits for the place of its response:
+// a client that asks again as soon as it has had an answer must not find its own
+// place taken. The answer does not wait.
+const leaveTime = 100 * time.Millisecond
+
+// awaitPlace waits a moment until the place of a response is given back, where the
+// client has had the end of it. Who has cancelled it does not wait.
+func (c *client) awaitPlace(response *fanout.Response, left <-chan struct{}) {
+	_, terminal := response.Head()
+	if terminal == nil || fanout.StatusOf(terminal) == fanout.Cancelled || !c.follower.Over() {
+		return
+	}
+	select {
+	case <-left:
+	case <-time.After(leaveTime):
+	}
 }
 
 // upstreamRequest returns the request as a call that outlives the client's is

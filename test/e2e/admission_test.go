@@ -286,3 +286,19 @@ func TestManyAtOnce(t *testing.T) {
 	equal(t, "served", running.Load(), places+queue)
 	equal(t, "at a time", g.peak.Load(), places)
 }
+
+// A client that asks again as soon as it has had its answer finds no place taken by
+// itself, whatever the way of the response.
+func TestOneAfterTheOther(t *testing.T) {
+	for way, options := range map[string]string{"attached": "", "tied": "slow_client drop", "resume": "resume /llm", "passthrough": "emit passthrough"} {
+		t.Run(way, func(t *testing.T) {
+			c, _ := serve(t, "max_streams 1\n"+options, whole3)
+			for range 300 {
+				resp := post(`{"stream":true}`).do(t, c)
+				if _, err := body(t, resp); err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatal(resp.StatusCode, err)
+				}
+			}
+		})
+	}
+}

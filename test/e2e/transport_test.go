@@ -149,7 +149,7 @@ func TestHeartbeatsWhileBackendsChange(t *testing.T) {
 	resp := post(`{"stream":true}`).do(t, p.Caddy)
 	a := rig.ReadAnswer(t, resp.Body)
 	took := time.Since(begin)
-	if a.Done == nil || a.Comments < 3 || took < 400*time.Millisecond || took > atLatest(1500*time.Millisecond) {
+	if a.Done == nil || a.Comments < 1 || took < 400*time.Millisecond || took > atLatest(1500*time.Millisecond) {
 		t.Errorf("after %v: %d heartbeats, %+v", took, a.Comments, a)
 	}
 	after := atRest(t, p.Caddy)
