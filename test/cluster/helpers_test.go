@@ -66,8 +66,17 @@ type cluster struct {
 // start starts so many replicas.
 func start(t *testing.T, replicas int, grace string, answer http.HandlerFunc) *cluster {
 	t.Helper()
-	c := &cluster{t: t, redis: redistest.Start(t), backend: rig.NewBackend(t, answer)}
-	c.file = fmt.Sprintf(caddyfile, c.redis.URL(), grace, c.backend.Addr)
+	redis := redistest.Start(t)
+	c := startAt(t, redis.URL(), replicas, grace, answer)
+	c.redis = redis
+	return c
+}
+
+// startAt is start with the Redis at a URL.
+func startAt(t *testing.T, url string, replicas int, grace string, answer http.HandlerFunc) *cluster {
+	t.Helper()
+	c := &cluster{t: t, backend: rig.NewBackend(t, answer)}
+	c.file = fmt.Sprintf(caddyfile, url, grace, c.backend.Addr)
 	var starting sync.WaitGroup
 	c.nodes = make([]*rig.Process, replicas)
 	for i := range c.nodes {
