@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -79,7 +78,7 @@ func (c *cluster) await(addr string) *http.Response {
 		_, _ = io.CopyN(io.Discard, resp.Body, 1)
 		_ = resp.Body.Close()
 		if time.Now().After(deadline) {
-			c.t.Fatal(fmt.Sprintf("no response of %s says that it is local only", addr))
+			c.t.Fatalf("no response of %s says that it is local only", addr)
 		}
 	}
 }
