@@ -105,10 +105,11 @@ func (h *history) recycle() {
 const recycleLimit = 4 << 10
 
 // trim forgets all but the last n events, and of those all but the last
-// windowText bytes or the last event; but not before there is as much to
-// forget as to keep, so that it costs a constant time for each event.
+// windowText bytes or the last event; but not before there is a quarter of that to
+// forget, so that an event is copied four times at most. A reader that is stuck
+// holds what was there when it began to write, beside that.
 func (h *history) trim(n int) {
-	if h.table.count <= 2*n && len(h.text) <= 2*windowText {
+	if h.table.count <= n+n/4 && len(h.text) <= windowText+windowText/4 {
 		return
 	}
 	first := max(0, h.table.count-n)
@@ -128,8 +129,8 @@ const windowText = 256 << 10
 func (h *history) forget(n int) {
 	var rest Batch
 	h.since(&rest, n)
-	*h = history{base: n, text: make([]byte, 0, 2*rest.Bytes())}
-	h.table.lens = make([]byte, 0, 2*rest.Len())
+	*h = history{base: n, text: make([]byte, 0, rest.Bytes()+rest.Bytes()/4)}
+	h.table.lens = make([]byte, 0, rest.Len()+rest.Len()/4)
 	for _, ev, ok := rest.Next(0); ok; _, ev, ok = rest.Next(0) {
 		h.append(&ev)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -152,6 +153,35 @@ func TestDroppingCostsNoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	bounded(t, before)
+}
+
+// Each of many that stall holds what it may lag, twice: what is kept, and what it
+// is stuck in the writing of.
+func TestStalledClientsHoldTheirWindow(t *testing.T) {
+	const clients, most = 10, 900 << 10
+	gushes := make(chan *gush, clients)
+	list := make([]*gush, clients)
+	for i := range list {
+		list[i] = newGush(8 << 20 / bulkSize)
+		gushes <- list[i]
+	}
+	c, _ := serve(t, "slow_client drop", func(w http.ResponseWriter, r *http.Request) { (<-gushes).ServeHTTP(w, r) })
+	before := heap()
+	for range list {
+		stall(t, c, post(`{}`))
+	}
+	for _, g := range list {
+		if err := g.finished(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var each int64
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if each = (heap() - before) / clients; each < most {
+			return
+		}
+	}
+	t.Errorf("each holds %d bytes", each)
 }
 
 // heap is what is in use of it, in bytes.
