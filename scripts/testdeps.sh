@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that what the tests need besides Go and a C compiler is there: a
-# balancer, Prometheus, Redis, a browser, Python, and the npm packages of the
+# balancer, nginx, Prometheus, Redis, a browser, Python, and the npm packages of the
 # tests. On Debian as root it is installed; elsewhere a line says what is missing,
 # and the tests that need it are skipped.
 set -eu
@@ -22,6 +22,7 @@ need() {
 
 need "$(go env CC)" gcc libc6-dev
 need haproxy haproxy
+need nginx nginx-light
 # The tests of deploy/ load the alert rules and ask the queries of the dashboard.
 scripts/daemon.sh prometheus prometheus promtool
 scripts/daemon.sh redis-server redis-server

@@ -54,6 +54,12 @@ func HAProxy(tb testing.TB) string {
 	return find(tb, "install HAProxy: as root on Debian, scripts/testdeps.sh does", "haproxy")
 }
 
+// Nginx returns the path of nginx.
+func Nginx(tb testing.TB) string {
+	tb.Helper()
+	return find(tb, "install nginx: as root on Debian, scripts/testdeps.sh does", "nginx")
+}
+
 // Prometheus returns the path of one of Prometheus's programs.
 func Prometheus(tb testing.TB, program string) string {
 	tb.Helper()
