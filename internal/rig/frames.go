@@ -158,6 +158,25 @@ func ReadAnswer(tb testing.TB, body io.Reader) *Answer {
 	}
 }
 
+// ReadMerged is ReadAnswer for a client that catches up: what it has missed may come
+// in fewer frames.
+func ReadMerged(tb testing.TB, body io.Reader) *Answer {
+	tb.Helper()
+	a := new(Answer)
+	for fr := NewFrameReader(body); ; {
+		f, err := fr.Next()
+		if errors.Is(err, io.EOF) {
+			return a
+		}
+		if err == nil {
+			err = a.Merge(f)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
 // Add adds one frame.
 func (a *Answer) Add(f Frame) error {
 	id, _, resumable := strings.Cut(f.ID, ":")

@@ -397,7 +397,7 @@ func TestCurrentResponseOfAChannel(t *testing.T) {
 	again := get(path).do(t, c)
 	go func() { ticks <- struct{}{} }()
 	equal(t, "the response", again.Header.Get("X-Response-Id"), id)
-	equal(t, "its text", rig.ReadAnswer(t, again.Body).Text, rig.ReadAnswer(t, first.Body).Text)
+	equal(t, "its text", rig.ReadMerged(t, again.Body).Text, rig.ReadMerged(t, first.Body).Text)
 	equal(t, "after", get(path).do(t, c).StatusCode, http.StatusNoContent)
 	equal(t, "another's channel", get("/llm/channels/c2/current").do(t, c).StatusCode, http.StatusNoContent)
 	equal(t, "upstream calls", backend.Calls.Load(), 1)

@@ -263,7 +263,7 @@ func TestReloadStorm(t *testing.T) {
 	t.Logf("%d clients, %d reloads, %d reconnect frames, %d connections closed before their request; "+
 		"frames by tenths of the spread, and later: %v", s.clients, s.reloads, len(s.moments), s.refused, counts)
 	for i, n := range counts[:10] { // how evenly is tested with package drain, where no client is late
-		if n < len(s.moments)/40 {
+		if n < len(s.moments)/40 && !rig.Race {
 			t.Errorf("tenth %d of the spread has %d of %d", i, n, len(s.moments))
 		}
 	}
