@@ -27,8 +27,9 @@ func init() { caddy.RegisterModule(new(Transport)) }
 // been sent to the client by then.
 //
 // Request bodies of at most 1 MiB are held so that they can be sent again; a
-// longer one is sent once. `lb_retry_match`, where it is set, decides what is tried
-// again; without it, every request that asks for a stream is.
+// longer one is, where no backend has read more than that of it, as after a refused
+// connection. `lb_retry_match`, where it is set, decides what is tried again;
+// without it, every request that asks for a stream is.
 //
 // Responses that are not token streams pass as they come.
 type Transport struct {

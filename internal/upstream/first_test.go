@@ -186,3 +186,64 @@ func TestReplay(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// watched is a body that knows whether it was closed.
+type watched struct {
+	io.Reader
+	closed bool
+}
+
+func (w *watched) Close() error { w.closed = true; return nil }
+
+// A long body is whole for every attempt until one has read past what is held, and
+// an attempt that has failed takes nothing from the next.
+func TestLongBodyThatWasNotRead(t *testing.T) {
+	text := strings.Repeat("x", upstream.MaxReplayed) + "the rest"
+	sent := &watched{Reader: strings.NewReader(text)}
+	req := request(t.Context(), t)
+	req.Body = sent
+	var a upstream.Attempts
+	begin := func() io.ReadCloser {
+		t.Helper()
+		got, err := a.Begin(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Body
+	}
+	first := begin()
+	if _, err := io.ReadFull(first, make([]byte, upstream.MaxReplayed)); err != nil {
+		t.Fatal(err)
+	}
+	if !a.Replayable() {
+		t.Error("what is held is not sent again")
+	}
+	second := begin()
+	if n, err := first.Read(make([]byte, 10)); n > 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
+		t.Errorf("the first attempt reads on: %d %v", n, err)
+	}
+	if err := second.Close(); err != nil || sent.closed {
+		t.Errorf("what was not read is closed: %v", err)
+	}
+	third := begin()
+	if got, err := io.ReadAll(third); err != nil || string(got) != text {
+		t.Errorf("the third attempt has %d bytes of %d: %v", len(got), len(text), err)
+	}
+	if _, err := a.Begin(req); err == nil || a.Replayable() {
+		t.Errorf("sent again after all was read: %v", err)
+	}
+	if err := third.Close(); err != nil || !sent.closed {
+		t.Errorf("what was read is not closed: %v", err)
+	}
+}
+
+// A body that breaks off because the client has left is no failure of a backend.
+func TestClientLeavesWhileItSends(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	req := request(ctx, t)
+	req.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+	if _, err := new(upstream.Attempts).Begin(req); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -229,6 +230,51 @@ func TestBodiesAreSentAgain(t *testing.T) {
 	resp := post(`{"stream":true,"pad":"`+pad+pad+`"}`).do(t, p.Caddy)
 	equal(t, "code", errorCode(t, resp), "upstream_error")
 	equal(t, "calls with a long body", p.good.Calls.Load(), 0)
+}
+
+// A backend that cannot be reached has read nothing of a body: it goes to the next
+// one whole, however long it is, as it does with Caddy's own transport.
+func TestLongBodyAfterRefusedConnection(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	text := `{"stream":true,"pad":"` + strings.Repeat("x", 1500<<10) + `"}`
+	for _, llm := range []string{"", "llm_stream", "llm_stream {\nresume /llm\n}"} {
+		good := rig.NewBackend(t, func(w http.ResponseWriter, r *http.Request) {
+			if had, err := io.ReadAll(r.Body); err != nil || string(had) != text {
+				t.Errorf("%q: the backend has %d bytes of %d: %v", llm, len(had), len(text), err)
+			}
+			r.Body = http.NoBody
+			whole3(w, r)
+		})
+		c := rig.Start(t, fmt.Sprintf("ADDR {\n%s\nreverse_proxy %s %s {\n%s\ntransport llm_stream\n}\n}", llm, closed.Addr(), good.Addr, downAtOnce))
+		for range 2 { // no failure has been counted of the good one
+			got, err := body(t, post(text).do(t, c))
+			if err != nil || !strings.Contains(got, "finish_reason") {
+				t.Errorf("%q: %v %.200q", llm, err, got)
+			}
+		}
+	}
+}
+
+// A client that leaves while it sends its request takes no backend down.
+func TestClientLeavesWhileItSends(t *testing.T) {
+	for _, llm := range []string{"", "llm_stream", "llm_stream {\nresume /llm\n}"} {
+		good := rig.NewBackend(t, whole3)
+		c := rig.Start(t, fmt.Sprintf("ADDR {\n%s\nreverse_proxy %s {\nfail_duration 1m\ntransport llm_stream\n}\n}", llm, good.Addr))
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", c.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: "+c.Addr+
+			"\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"stream\":true")
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn) // until the server is done with it
+		_ = conn.Close()
+		equal(t, "status for the next client", post(`{"stream":true}`).do(t, c).StatusCode, http.StatusOK)
+	}
 }
 
 // lb_retry_match decides where it is set.
