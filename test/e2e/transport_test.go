@@ -79,6 +79,26 @@ var failings = map[string]http.HandlerFunc{
 	"aborted before": func(_ http.ResponseWriter, r *http.Request) { drain(r); panic(http.ErrAbortHandler) },
 }
 
+// limitFor returns the limit for a failing: a short one where nothing but the limit
+// ends the silence, and else one that no slow machine reaches.
+func limitFor(failing string) string {
+	if strings.HasPrefix(failing, "silent") {
+		return "first_token 500ms"
+	}
+	return "first_token 1m"
+}
+
+// attemptsIn returns how many attempts the metric has counted.
+func attemptsIn(metrics map[string]float64) int {
+	sum := 0.0
+	for name, value := range metrics {
+		if strings.HasPrefix(name, "upstream_attempts_total{") {
+			sum += value
+		}
+	}
+	return int(sum)
+}
+
 func drain(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
@@ -87,17 +107,24 @@ func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 // stream of the second: also where the first is asked again and again, and where
 // failures count, after one call of it in all.
 func TestNextBackendBeforeTheFirstToken(t *testing.T) {
-	const requests = 10
 	for name, bad := range failings {
 		for way, llm := range map[string]string{ //nolint:gosec // options, no credentials
 			"text": "llm_stream", "resume": "llm_stream {\nresume /llm\n}", "passthrough": "llm_stream {\nemit passthrough\n}", "alone": "",
 		} {
 			t.Run(name+"/"+way, func(t *testing.T) {
-				for proxy, calls := range map[string]int64{"lb_policy round_robin\nlb_retries 1": requests, downAtOnce: 1} {
+				for _, proxy := range []string{"lb_policy round_robin\nlb_retries 1", downAtOnce} {
+					requests, calls := 100, 1
+					if proxy != downAtOnce {
+						if strings.HasPrefix(name, "silent") {
+							requests = 4 // each other one waits for the limit
+						}
+						calls = requests
+					}
 					if name == "aborted before" {
 						proxy += "\nlb_retry_match {\nmethod POST\n}" // it may have been answered: Caddy's own rule
 					}
-					p := newPair(t, llm, proxy, "first_token 100ms", bad)
+					p := newPair(t, llm, proxy, limitFor(name), bad)
+					before := attemptsIn(atRest(t, p.Caddy))
 					for range requests {
 						resp := post(`{"stream":true}`).do(t, p.Caddy)
 						got, err := body(t, resp)
@@ -106,7 +133,8 @@ func TestNextBackendBeforeTheFirstToken(t *testing.T) {
 						}
 					}
 					equal(t, "calls of the good one", p.good.Calls.Load(), int64(requests))
-					if got := p.bad.Calls.Load(); got < min(calls, requests/2) || got > calls {
+					equal(t, "attempts", attemptsIn(atRest(t, p.Caddy))-before, int(p.good.Calls.Load()+p.bad.Calls.Load()))
+					if got := int(p.bad.Calls.Load()); got < min(calls, requests/2) || got > calls {
 						t.Errorf("%d calls of the bad one, at most %d: %s", got, calls, proxy)
 					}
 				}
@@ -127,8 +155,8 @@ func TestNoBackendAnswers(t *testing.T) {
 		for way, llm := range map[string]string{"attached": "llm_stream", "resume": "llm_stream {\nresume /llm\n}", "tied": "llm_stream {\nslow_client drop\n}"} {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				backends := []*rig.Backend{rig.NewBackend(t, failings[name]), rig.NewBackend(t, failings[name])}
-				c := rig.Start(t, fmt.Sprintf("ADDR {\n%s\n\treverse_proxy %s %s {\nlb_policy first\nlb_retries 1\nfail_duration 1m\ntransport llm_stream {\nfirst_token 100ms\n}\n}\n}",
-					llm, backends[0].Addr, backends[1].Addr))
+				c := rig.Start(t, fmt.Sprintf("ADDR {\n%s\n\treverse_proxy %s %s {\nlb_policy first\nlb_retries 1\nfail_duration 1m\ntransport llm_stream {\n%s\n}\n}\n}",
+					llm, backends[0].Addr, backends[1].Addr, limitFor(name)))
 				resp := post(`{"stream":true}`).do(t, c)
 				equal(t, "status", resp.StatusCode, want.status)
 				equal(t, "code", errorCode(t, resp), want.code)
@@ -169,7 +197,7 @@ func TestHeartbeatsWhileBackendsChange(t *testing.T) {
 // another backend asked for a client that has left, or for one that does not ask for
 // a stream and waits longer than a first token may take.
 func TestNoOtherBackend(t *testing.T) {
-	p := newPair(t, "llm_stream", strings.Replace(downAtOnce, "1", "3", 1), "first_token 100ms", func(w http.ResponseWriter, r *http.Request) {
+	bad := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r)
 		switch r.Header.Get("X-Case") {
 		case "dies":
@@ -193,12 +221,16 @@ func TestNoOtherBackend(t *testing.T) {
 			rig.Say(w, rig.Stop)
 		}
 	})
-	for kind, want := range map[string]string{"dies": "upstream_truncated", "whole": `"content":"whole"`, "busy": "", "empty": `{"finish_reason":"stop"}`} {
-		text := `{"stream":true}`
-		if kind == "whole" {
-			text = `{"stream":false}`
-		}
-		got, _ := body(t, post(text, "X-Case", kind).do(t, p.Caddy))
+	proxy := strings.Replace(downAtOnce, "1", "3", 1)
+	p := newPair(t, "llm_stream", proxy, "first_token 100ms", bad)
+	if got, _ := body(t, post(`{"stream":false}`, "X-Case", "whole").do(t, p.Caddy)); !strings.Contains(got, `"content":"whole"`) {
+		t.Errorf("whole: %q", got)
+	}
+	equal(t, "calls of the other one", p.good.Calls.Load(), 0)
+
+	p = newPair(t, "llm_stream", proxy, "first_token 1m", bad)
+	for kind, want := range map[string]string{"dies": "upstream_truncated", "busy": "", "empty": `{"finish_reason":"stop"}`} {
+		got, _ := body(t, post(`{"stream":true}`, "X-Case", kind).do(t, p.Caddy))
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %q", kind, got)
 		}
@@ -220,13 +252,13 @@ func TestBodiesAreSentAgain(t *testing.T) {
 	pad := strings.Repeat("x", 700<<10)
 	var p *pair
 	for _, text := range []string{`{"stream":true}`, `{"stream":true,"pad":"` + pad + `"}`} {
-		p = newPair(t, "llm_stream", downAtOnce, "first_token 100ms", failings["an error first"])
+		p = newPair(t, "llm_stream", downAtOnce, "first_token 1m", failings["an error first"])
 		got, err := body(t, post(text).do(t, p.Caddy))
 		if _, had := p.bodies.Load(text); !had || err != nil || !strings.Contains(got, "finish_reason") {
 			t.Errorf("a body of %d bytes: %v %.200q", len(text), err, got)
 		}
 	}
-	p = newPair(t, "llm_stream", downAtOnce, "first_token 100ms", failings["an error first"])
+	p = newPair(t, "llm_stream", downAtOnce, "first_token 1m", failings["an error first"])
 	resp := post(`{"stream":true,"pad":"`+pad+pad+`"}`).do(t, p.Caddy)
 	equal(t, "code", errorCode(t, resp), "upstream_error")
 	equal(t, "calls with a long body", p.good.Calls.Load(), 0)
@@ -279,7 +311,7 @@ func TestClientLeavesWhileItSends(t *testing.T) {
 
 // lb_retry_match decides where it is set.
 func TestRetryMatchDecides(t *testing.T) {
-	p := newPair(t, "llm_stream", "lb_policy round_robin\nlb_retries 1\nlb_retry_match {\nheader X-Again 1\n}", "first_token 100ms", failings["nothing"])
+	p := newPair(t, "llm_stream", "lb_policy round_robin\nlb_retries 1\nlb_retry_match {\nheader X-Again 1\n}", "first_token 1m", failings["nothing"])
 	statuses := make(map[int]int)
 	for range 10 {
 		statuses[post(`{"stream":true}`).do(t, p.Caddy).StatusCode]++
