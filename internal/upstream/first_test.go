@@ -159,7 +159,7 @@ func TestReplay(t *testing.T) {
 	for size, again := range map[int]bool{0: true, 10: true, upstream.MaxReplayed: true, upstream.MaxReplayed + 1: false} {
 		text := strings.Repeat("x", size)
 		req := request(t.Context(), t)
-		req.Body = io.NopCloser(iotest.HalfReader(strings.NewReader(text)))
+		req.Body, req.ContentLength = io.NopCloser(iotest.HalfReader(strings.NewReader(text))), int64(size)
 		var a upstream.Attempts
 		for n := 1; n <= 3; n++ {
 			got, err := a.Begin(req)
@@ -179,6 +179,19 @@ func TestReplay(t *testing.T) {
 		if a.Number() != 3 || a.Replayable() != again {
 			t.Errorf("%d bytes: %d attempts, again %v", size, a.Number(), a.Replayable())
 		}
+	}
+	// One that may wait for an answer in the middle of its body goes on as it comes.
+	reader, writer := io.Pipe()
+	open := request(t.Context(), t)
+	open.Body, open.ContentLength = reader, -1
+	var a upstream.Attempts
+	got, err := a.Begin(open)
+	if err != nil || a.Replayable() {
+		t.Fatal(err, a.Replayable())
+	}
+	go func() { _, _ = writer.Write([]byte("a")) }()
+	if _, err := got.Body.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
 	}
 	req := request(t.Context(), t)
 	req.Body = io.NopCloser(iotest.ErrReader(io.ErrClosedPipe))
