@@ -159,7 +159,7 @@ func TestReplay(t *testing.T) {
 	for size, again := range map[int]bool{0: true, 10: true, upstream.MaxReplayed: true, upstream.MaxReplayed + 1: false} {
 		text := strings.Repeat("x", size)
 		req := request(t.Context(), t)
-		req.Body = io.NopCloser(iotest.HalfReader(strings.NewReader(text)))
+		req.Body, req.ContentLength = io.NopCloser(iotest.HalfReader(strings.NewReader(text))), int64(size)
 		var a upstream.Attempts
 		for n := 1; n <= 3; n++ {
 			got, err := a.Begin(req)
@@ -179,6 +179,19 @@ func TestReplay(t *testing.T) {
 		if a.Number() != 3 || a.Replayable() != again {
 			t.Errorf("%d bytes: %d attempts, again %v", size, a.Number(), a.Replayable())
 		}
+	}
+	// One that may wait for an answer in the middle of its body goes on as it comes.
+	reader, writer := io.Pipe()
+	open := request(t.Context(), t)
+	open.Body, open.ContentLength = reader, -1
+	var a upstream.Attempts
+	got, err := a.Begin(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = writer.Write([]byte("a")) }()
+	if _, err := got.Body.Read(make([]byte, 1)); err != nil || a.Replayable() {
+		t.Error(err, a.Replayable())
 	}
 	req := request(t.Context(), t)
 	req.Body = io.NopCloser(iotest.ErrReader(io.ErrClosedPipe))
@@ -201,7 +214,7 @@ func TestLongBodyThatWasNotRead(t *testing.T) {
 	text := strings.Repeat("x", upstream.MaxReplayed) + "the rest"
 	sent := &watched{Reader: strings.NewReader(text)}
 	req := request(t.Context(), t)
-	req.Body = sent
+	req.Body, req.ContentLength = sent, int64(len(text))
 	var a upstream.Attempts
 	begin := func() io.ReadCloser {
 		t.Helper()
@@ -242,7 +255,7 @@ func TestClientLeavesWhileItSends(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	req := request(ctx, t)
-	req.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+	req.Body, req.ContentLength = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), 10
 	if _, err := new(upstream.Attempts).Begin(req); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -17,7 +18,7 @@ type Attempts struct {
 	body []byte
 	read error // nil once the whole body is in body
 	have bool
-	long *longBody // of the last attempt, where the body is longer than what is held
+	long *longBody // of the last attempt, where not the whole body is held
 }
 
 // Number returns how many attempts there were.
@@ -27,8 +28,8 @@ func (a *Attempts) Number() int { return a.n }
 // sent again.
 const MaxReplayed = 1 << 20
 
-// errMore is where a body is longer than what is held.
-var errMore = errors.New("the request body is too long to be sent again")
+// errMore is where a body is longer than what is held, or has no end that is known.
+var errMore = errors.New("the request body cannot be sent again")
 
 // Begin counts an attempt and returns the request with its whole body. The error is
 // that the body cannot be read, or was sent once and cannot be again; where the
@@ -42,7 +43,7 @@ func (a *Attempts) Begin(req *http.Request) (*http.Request, error) {
 	}
 	if !a.have {
 		a.have = true
-		a.body, a.read = hold(req.Body)
+		a.body, a.read = hold(req)
 	}
 	again := *req
 	switch {
@@ -110,9 +111,13 @@ func (b *longBody) give() bool {
 }
 
 // hold reads a body, as far as it may be held. The error is errMore where there is
-// more.
-func hold(r io.Reader) ([]byte, error) {
-	held, err := io.ReadAll(io.LimitReader(r, MaxReplayed+1))
+// more. Of a body without a length that is no JSON, as of a call in gRPC, nothing is
+// read: its client may wait for an answer before it says more.
+func hold(req *http.Request) ([]byte, error) {
+	if req.ContentLength < 0 && !strings.Contains(req.Header.Get("Content-Type"), "json") {
+		return nil, errMore
+	}
+	held, err := io.ReadAll(io.LimitReader(req.Body, MaxReplayed+1))
 	if err == nil && len(held) > MaxReplayed {
 		err = errMore
 	}
