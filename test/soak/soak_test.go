@@ -44,6 +44,7 @@ ADDR {
 			}
 			heartbeat BEAT
 			timeouts {
+				first_token 10s
 				between_tokens 3s
 			}
 			drain {
@@ -63,6 +64,7 @@ ADDR {
 			}
 			heartbeat BEAT
 			timeouts {
+				first_token 10s
 				between_tokens 3s
 			}
 			resume /llm {
@@ -154,6 +156,8 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	overdue := time.AfterFunc(length+5*time.Minute, func() { panic("the soak does not come to its end") })
+	defer overdue.Stop()
 	s := &soak{T: t, backend: startBackend(t), counts: make(map[string]int)}
 	s.caddy = rig.StartProcess(t, s.config("100ms"))
 	s.addr = s.caddy.Addr
