@@ -12,7 +12,9 @@ XCADDY   = .bin/xcaddy-$(XCADDY_VERSION)
 VULN     = .bin/govulncheck-$(VULN_VERSION)
 SBOM     = .bin/cyclonedx-gomod-$(SBOM_VERSION)
 
-PKG       = ./...
+# The slowest package first, so that the others run beside it.
+ALL       = ./test/e2e ./...
+PKG       = $(ALL)
 TESTFLAGS =
 FUZZTIME  = 30s
 BENCH     = .
@@ -36,7 +38,7 @@ build: ## Build bin/caddy, a Caddy with this module and the simulator
 test: ## Run all tests with the race detector (PKG=./sse TESTFLAGS='-run Split')
 	@scripts/testdeps.sh
 	go run ./scripts/gotest -race -count=1 -timeout 15m $(TESTFLAGS) $(PKG)
-ifeq ($(PKG),./...)
+ifeq ($(PKG),$(ALL))
 	@$(MAKE) --no-print-directory soak SOAK=20s
 	@$(MAKE) --no-print-directory test-ollama
 endif

@@ -113,7 +113,7 @@ func TestNextBackendBeforeTheFirstToken(t *testing.T) {
 		} {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				for _, proxy := range []string{"lb_policy round_robin\nlb_retries 1", downAtOnce} {
-					requests, calls := 100, 1
+					requests, calls := 50, 1
 					if proxy != downAtOnce {
 						if strings.HasPrefix(name, "silent") {
 							requests = 4 // each other one waits for the limit
